@@ -1,0 +1,3 @@
+//! The `hook-api` binary.
+
+fn main() {}

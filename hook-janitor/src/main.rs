@@ -1,0 +1,3 @@
+//! The `hook-janitor` binary.
+
+fn main() {}

@@ -1,0 +1,3 @@
+//! The `hook-worker` binary.
+
+fn main() {}

@@ -1,0 +1,3 @@
+//! The `hook` command.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Whole-system tests: real binaries, a real Postgres, raw sockets.
