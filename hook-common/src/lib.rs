@@ -1,1 +1,4 @@
-//! hook-common
+//! The ground that every crate stands on: domain types, pure policies, the queue and process plumbing.
+
+pub mod job;
+pub mod target;
