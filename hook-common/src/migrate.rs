@@ -1,0 +1,143 @@
+//! Brings a database to the schema that this build needs, and tells which schema it has.
+//!
+//! Every migration file is applied in a transaction of its own that first takes a
+//! transaction-level advisory lock: several machines may run this at one time, a killed run
+//! leaves no half of a file behind, and nothing leaks through a connection pooler. The history
+//! lives in `hook.migration`, beside the tables; nothing outside the schema is touched.
+
+use sqlx::{Connection, PgConnection, migrate::Migrator};
+use thiserror::Error;
+
+/// The embedded migrations.
+pub static MIGRATOR: Migrator = sqlx::migrate!("../migrations");
+
+/// Serialises runs on one database: the bytes of "hook mig".
+const LOCK: i64 = i64::from_be_bytes(*b"hook mig");
+
+/// Why the schema could not be brought up to date.
+#[derive(Debug, Error)]
+pub enum MigrateError {
+    /// Postgres refused, or could not be reached.
+    #[error("running the migrations")]
+    Database(#[from] sqlx::Error),
+    /// The database has a schema that this build does not know.
+    #[error("the database has schema version {found}, this build knows versions up to {known}")]
+    TooNew {
+        /// Newest version in the database.
+        found: i64,
+        /// Newest version in this build.
+        known: i64,
+    },
+    /// A file that was applied before has other contents in this build.
+    #[error("migration {0} was applied with other contents than this build has")]
+    Edited(i64),
+}
+
+/// The schema version that this build needs.
+#[must_use]
+pub fn version_needed() -> i64 {
+    MIGRATOR.iter().map(|migration| migration.version).max().unwrap_or(0)
+}
+
+/// The newest applied version; `None` on a database without the schema.
+///
+/// # Errors
+/// Postgres could not be asked; that says nothing about the schema.
+pub async fn version_applied(connection: &mut PgConnection) -> sqlx::Result<Option<i64>> {
+    let known: bool = sqlx::query_scalar(
+        "-- migrate_table
+        SELECT to_regclass('hook.migration') IS NOT NULL",
+    )
+    .fetch_one(&mut *connection)
+    .await?;
+    if !known {
+        return Ok(None);
+    }
+    sqlx::query_scalar(
+        "-- migrate_version
+        SELECT max(version) FROM hook.migration",
+    )
+    .fetch_one(connection)
+    .await
+}
+
+/// Applies what is missing and returns the versions it applied, in order.
+///
+/// # Errors
+/// See [`MigrateError`]. Whatever was applied before the error stays applied.
+pub async fn run(connection: &mut PgConnection) -> Result<Vec<i64>, MigrateError> {
+    let mut applied = Vec::new();
+    while let Some(version) = apply_next(connection).await? {
+        applied.push(version);
+    }
+    Ok(applied)
+}
+
+/// Applies the first missing migration; `None` when there is none.
+async fn apply_next(connection: &mut PgConnection) -> Result<Option<i64>, MigrateError> {
+    let mut transaction = connection.begin().await?;
+    sqlx::query(
+        "-- migrate_lock
+        SELECT pg_advisory_xact_lock($1)",
+    )
+    .bind(LOCK)
+    .execute(&mut *transaction)
+    .await?;
+    sqlx::raw_sql(
+        "SET LOCAL client_min_messages = warning;
+        DO $$ BEGIN
+            -- Asked first: IF NOT EXISTS wants the right to create schemas even where one exists.
+            IF to_regnamespace('hook') IS NULL THEN CREATE SCHEMA hook; END IF;
+        END $$;
+        CREATE TABLE IF NOT EXISTS hook.migration (
+            version bigint PRIMARY KEY,
+            description text NOT NULL,
+            checksum bytea NOT NULL,
+            applied_at timestamptz NOT NULL DEFAULT now()
+        );
+        SET LOCAL lock_timeout = '2s'",
+    )
+    .execute(&mut *transaction)
+    .await?;
+    let history: Vec<(i64, Vec<u8>)> = sqlx::query_as(
+        "-- migrate_history
+        SELECT version, checksum FROM hook.migration ORDER BY version",
+    )
+    .fetch_all(&mut *transaction)
+    .await?;
+
+    let known = version_needed();
+    if let Some(&(found, _)) = history.last()
+        && found > known
+    {
+        return Err(MigrateError::TooNew { found, known });
+    }
+    let mut missing = None;
+    for migration in MIGRATOR.iter() {
+        match history.iter().find(|(version, _)| *version == migration.version) {
+            Some((version, checksum)) if *checksum != *migration.checksum => {
+                return Err(MigrateError::Edited(*version));
+            }
+            Some(_) => {}
+            None => {
+                missing = missing.or(Some(migration));
+            }
+        }
+    }
+    let Some(migration) = missing else {
+        transaction.commit().await?;
+        return Ok(None);
+    };
+    sqlx::raw_sql(migration.sql.clone()).execute(&mut *transaction).await?;
+    sqlx::query(
+        "-- migrate_record
+        INSERT INTO hook.migration (version, description, checksum) VALUES ($1, $2, $3)",
+    )
+    .bind(migration.version)
+    .bind(&*migration.description)
+    .bind(&*migration.checksum)
+    .execute(&mut *transaction)
+    .await?;
+    transaction.commit().await?;
+    Ok(Some(migration.version))
+}
