@@ -1,0 +1,177 @@
+//! Which headers a job may carry.
+//!
+//! A header that passes can be sent by any client without being changed, joined or dropped: names
+//! are tokens and come once, values are visible ASCII with spaces and tabs inside. Names that
+//! frame the message, that belong to this product, or that open a cloud's metadata service are
+//! refused. The API asks on the way in, and the worker asks again, for rows made by SQL.
+
+use std::collections::HashSet;
+
+use crate::problem::{Code, Problem, Problems, push_token};
+
+/// Most headers of one job.
+pub const COUNT_MAX: usize = 100;
+/// Longest value, after trimming.
+pub const VALUE_BYTES_MAX: usize = 8 * 1024;
+/// Most bytes of names and values together.
+pub const TOTAL_BYTES_MAX: usize = 32 * 1024;
+
+/// Names in lower case that a job must not set, because the transport or the worker does.
+const RESERVED: &[&str] = &[
+    "connection",
+    "content-length",
+    "expect",
+    "hook-attempt",
+    "host",
+    "http2-settings",
+    "keep-alive",
+    "metadata",
+    "metadata-flavor",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// Beginnings, in lower case, of names that a job must not set.
+const RESERVED_BEGINNINGS: &[&str] = &[":", "proxy-", "webhook-", "x-aws-ec2-metadata-"];
+
+/// Parts of names, in lower case, that mark a value as a secret.
+const SECRET_PARTS: &[&str] = &["secret", "token", "key", "signature"];
+
+/// Checks all headers of a job and makes them ready to be sent.
+///
+/// Order and spelling of names are kept. White space around a value is not part of it and is
+/// trimmed. `basic` is the Basic credential that the URL carried; it becomes an `authorization`
+/// header, so a second one is refused.
+///
+/// # Errors
+/// Lists every header that cannot be sent, by pointers below `/headers`.
+pub fn check(
+    mut headers: Vec<(String, String)>,
+    basic: Option<&str>,
+) -> Result<Vec<(String, String)>, Problems> {
+    let mut problems = Problems::default();
+    if headers.len() > COUNT_MAX {
+        problems.push(too_many());
+        return Err(problems);
+    }
+    let mut seen = HashSet::with_capacity(headers.len() + 1);
+    if basic.is_some() {
+        seen.insert("authorization".to_owned());
+    }
+    let mut bytes_total = 0;
+    for (name, value) in &mut headers {
+        trim(value);
+        bytes_total += name.len() + value.len();
+        if let Some((code, detail)) = fault_of_name(name).or_else(|| fault_of_value(value)) {
+            problems.push(at_header(code, name, detail));
+        } else if !seen.insert(name.to_ascii_lowercase()) {
+            problems.push(at_header(
+                Code::HeaderDuplicate,
+                name,
+                duplicate(name, basic),
+            ));
+        }
+    }
+    if bytes_total > TOTAL_BYTES_MAX {
+        let detail = "all names and values together must have at most 32 KiB";
+        problems.push(Problem::new(Code::HeaderInvalid, "/headers", detail));
+    }
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    if let Some(credential) = basic {
+        headers.push(("authorization".to_owned(), credential.to_owned()));
+    }
+    Ok(headers)
+}
+
+/// Whether the value of this header must not be shown.
+#[must_use]
+pub fn is_secret(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    matches!(name.as_str(), "authorization" | "cookie")
+        || SECRET_PARTS.iter().any(|part| name.contains(part))
+}
+
+/// Whether this name is one that a job must not set.
+#[must_use]
+pub fn is_reserved(name: &str) -> bool {
+    RESERVED
+        .iter()
+        .any(|reserved| name.eq_ignore_ascii_case(reserved))
+        || RESERVED_BEGINNINGS.iter().any(|beginning| {
+            name.get(..beginning.len())
+                .is_some_and(|head| head.eq_ignore_ascii_case(beginning))
+        })
+}
+
+/// A problem with one header, at the pointer that names it.
+pub(crate) fn at_header(code: Code, name: &str, detail: &'static str) -> Problem {
+    let mut pointer = String::from("/headers");
+    // A name that is longer than any real one would only blow up the answer.
+    if name.len() <= 256 {
+        push_token(&mut pointer, name);
+    }
+    Problem::new(code, pointer, detail)
+}
+
+pub(crate) fn too_many() -> Problem {
+    Problem::new(
+        Code::HeaderInvalid,
+        "/headers",
+        "must have at most 100 headers",
+    )
+}
+
+fn duplicate(name: &str, basic: Option<&str>) -> &'static str {
+    if basic.is_some() && name.eq_ignore_ascii_case("authorization") {
+        "the user info of the URL is sent as this header already"
+    } else {
+        "a header name may come once, in whatever case"
+    }
+}
+
+fn fault_of_name(name: &str) -> Option<(Code, &'static str)> {
+    if is_reserved(name) {
+        return Some((Code::HeaderReserved, "this header cannot be set"));
+    }
+    if name.is_empty() || !name.bytes().all(is_token) {
+        let detail = "a header name has letters, digits and !#$%&'*+-.^_`|~ only";
+        return Some((Code::HeaderInvalid, detail));
+    }
+    None
+}
+
+fn fault_of_value(value: &str) -> Option<(Code, &'static str)> {
+    if value.len() > VALUE_BYTES_MAX {
+        return Some((Code::HeaderInvalid, "a header value has at most 8 KiB"));
+    }
+    if !value
+        .bytes()
+        .all(|byte| matches!(byte, b'\t' | b' '..=b'~'))
+    {
+        let detail = "a header value has visible ASCII characters, spaces and tabs only";
+        return Some((Code::HeaderInvalid, detail));
+    }
+    None
+}
+
+/// Cuts spaces and tabs off both ends, and no other white space: a line break must be seen.
+fn trim(value: &mut String) {
+    let outer = [' ', '\t'];
+    value.truncate(value.trim_end_matches(outer).len());
+    let leading = value.len() - value.trim_start_matches(outer).len();
+    if leading > 0 {
+        value.drain(..leading);
+    }
+}
+
+/// Whether RFC 9110 allows this byte in a header name.
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+#[cfg(test)]
+mod tests;
