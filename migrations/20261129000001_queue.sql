@@ -5,6 +5,10 @@
 -- `finished`. A state change deletes one of these rows and inserts another in one statement.
 -- `shard` comes first in every key and is 0 on a single server (docs/adr/0002).
 
+-- A point in time that every client can read: neither infinite nor outside the years 1 to 9999.
+CREATE DOMAIN hook.instant AS timestamptz
+    CHECK (VALUE >= '0001-01-01T00:00:00Z' AND VALUE < '10000-01-01T00:00:00Z');
+
 -- Computes the id of a target from its name; the services compute the same from the same bytes.
 CREATE FUNCTION hook.target_id(name text) RETURNS bigint
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
@@ -27,7 +31,7 @@ CREATE TABLE hook.target (
     shard smallint NOT NULL,
     target_id bigint NOT NULL,
     name text NOT NULL CHECK (name <> '' AND length(name) <= 255),
-    created_at timestamptz NOT NULL DEFAULT now(),
+    created_at hook.instant NOT NULL DEFAULT now(),
     -- Set by people; NULL leaves the worker's setting in force.
     paused boolean NOT NULL DEFAULT false,
     max_in_flight integer CHECK (max_in_flight >= 1),
@@ -35,16 +39,16 @@ CREATE TABLE hook.target (
     penalty_pin smallint CHECK (penalty_pin BETWEEN 0 AND 9),
     -- Found by workers.
     penalty smallint NOT NULL DEFAULT 0 CHECK (penalty BETWEEN 0 AND 9),
-    held_until timestamptz CHECK (isfinite(held_until)),
+    held_until hook.instant,
     hold_interval_ms bigint,
     failures_in_row integer NOT NULL DEFAULT 0,
     last_error_kind smallint,
-    last_error_at timestamptz,
-    last_success_at timestamptz,
+    last_error_at hook.instant,
+    last_success_at hook.instant,
     latency_p50_ms integer,
     latency_p95_ms integer,
     -- When any of the above last changed: what a refresh has to read.
-    changed_at timestamptz NOT NULL DEFAULT now(),
+    changed_at hook.instant NOT NULL DEFAULT now(),
     PRIMARY KEY (shard, target_id)
 ) WITH (fillfactor = 50);
 
@@ -60,8 +64,8 @@ CREATE INDEX target_special ON hook.target (shard, changed_at)
 CREATE TABLE hook.bucket (
     shard smallint NOT NULL,
     bucket smallint NOT NULL CHECK (bucket BETWEEN 0 AND 7),
-    opened_at timestamptz CHECK (isfinite(opened_at)),
-    closed_at timestamptz CHECK (isfinite(closed_at)),
+    opened_at hook.instant,
+    closed_at hook.instant,
     PRIMARY KEY (shard, bucket)
 );
 CREATE UNIQUE INDEX bucket_open ON hook.bucket (shard) WHERE opened_at IS NOT NULL AND closed_at IS NULL;
@@ -78,9 +82,10 @@ $$;
 -- What to deliver. Written once, never updated but for its bucket.
 CREATE TABLE hook.job (
     job_id uuid NOT NULL,
-    created_at timestamptz NOT NULL,
-    scheduled_at timestamptz NOT NULL,
-    expires_at timestamptz,
+    created_at hook.instant NOT NULL,
+    -- NULL: due when it was created.
+    scheduled_at hook.instant,
+    expires_at hook.instant,
     target_id bigint NOT NULL,
     timeout_ms integer CHECK (timeout_ms BETWEEN 1 AND 60000),
     shard smallint NOT NULL,
@@ -102,7 +107,7 @@ CREATE TABLE hook.job (
 CREATE TABLE hook.attempt (
     job_id uuid NOT NULL,
     target_id bigint NOT NULL,
-    started_at timestamptz NOT NULL,
+    started_at hook.instant NOT NULL,
     fence bigint NOT NULL,
     attempt integer NOT NULL,
     duration_ms integer NOT NULL,
@@ -120,7 +125,7 @@ CREATE TABLE hook.attempt (
 CREATE TABLE hook.finished (
     job_id uuid NOT NULL,
     target_id bigint NOT NULL,
-    finished_at timestamptz NOT NULL CHECK (isfinite(finished_at)),
+    finished_at hook.instant NOT NULL,
     fence bigint NOT NULL,
     attempt integer NOT NULL CHECK (attempt BETWEEN 0 AND 1000000),
     shard smallint NOT NULL,
@@ -131,7 +136,7 @@ CREATE TABLE hook.finished (
     error_kind smallint,
     response_status smallint,
     duration_ms integer,
-    started_at timestamptz,
+    started_at hook.instant,
     worker text,
     response_excerpt bytea
 ) PARTITION BY LIST (bucket);
@@ -170,14 +175,14 @@ CREATE INDEX finished_kept_age ON hook.finished_kept (shard, status, finished_at
 -- Jobs that wait for an attempt, one narrow row each.
 CREATE TABLE hook.ready (
     target_id bigint NOT NULL,
-    run_at timestamptz NOT NULL CHECK (isfinite(run_at)),
+    run_at hook.instant NOT NULL,
     job_id uuid NOT NULL,
     fence bigint NOT NULL DEFAULT 0 CHECK (fence >= 0),
     attempt integer NOT NULL DEFAULT 0 CHECK (attempt BETWEEN 0 AND 1000000),
     shard smallint NOT NULL,
     tier smallint NOT NULL CHECK (tier BETWEEN 0 AND 2),
     bucket smallint NOT NULL,
-    expires_at timestamptz CHECK (isfinite(expires_at)),
+    expires_at hook.instant,
     PRIMARY KEY (shard, job_id)
 ) WITH (
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
@@ -191,23 +196,24 @@ CREATE INDEX ready_retried ON hook.ready (shard, target_id) WHERE attempt > 0;
 -- Serves the end of jobs whose time to live is over (queue/reap.rs).
 CREATE INDEX ready_expiry ON hook.ready (shard, expires_at) WHERE expires_at IS NOT NULL;
 
--- Jobs that a worker may attempt until `leased_until`; `fence` proves whose lease it is.
+-- Jobs that a worker may attempt until `leased_until`; `fence` proves whose lease it is. No index:
+-- the table holds as many rows as there are slots in all workers, a finish addresses its row by
+-- ctid (checked against job and fence), and the reaper reads the whole table.
 CREATE TABLE hook.lease (
     target_id bigint NOT NULL,
-    run_at timestamptz NOT NULL,
+    run_at hook.instant NOT NULL,
     job_id uuid NOT NULL,
     fence bigint NOT NULL,
     attempt integer NOT NULL,
     shard smallint NOT NULL,
     tier smallint NOT NULL,
     bucket smallint NOT NULL,
-    leased_at timestamptz NOT NULL,
-    leased_until timestamptz NOT NULL CHECK (isfinite(leased_until)),
-    expires_at timestamptz,
-    worker text NOT NULL,
-    PRIMARY KEY (shard, job_id)
+    leased_at hook.instant NOT NULL,
+    leased_until hook.instant NOT NULL,
+    expires_at hook.instant,
+    worker text NOT NULL
 ) WITH (
-    autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000,
+    autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
     autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0.5, vacuum_truncate = false
 );
 
@@ -216,7 +222,7 @@ CREATE TABLE hook.idempotency (
     key text NOT NULL CHECK (key <> '' AND length(key) <= 255),
     request_sha256 bytea NOT NULL,
     job_id uuid NOT NULL,
-    expires_at timestamptz NOT NULL CHECK (isfinite(expires_at)),
+    expires_at hook.instant NOT NULL,
     shard smallint NOT NULL,
     tier smallint NOT NULL,
     target text NOT NULL,
@@ -231,5 +237,5 @@ CREATE TABLE hook.secret (
     kind text NOT NULL CHECK (kind IN ('hmac', 'ed25519')),
     sealed bytea NOT NULL,
     last_four text NOT NULL,
-    created_at timestamptz NOT NULL DEFAULT now()
+    created_at hook.instant NOT NULL DEFAULT now()
 );

@@ -102,11 +102,11 @@ BEGIN
         END LOOP;
     END IF;
 
-    INSERT INTO hook.target (shard, target_id, name)
-    VALUES (the_shard, hook.target_id(the_target), the_target) ON CONFLICT DO NOTHING;
+    -- No row in hook.target: two transactions that enqueue for the same new targets in opposite
+    -- order would deadlock. The janitor adds what is missing.
     INSERT INTO hook.job (shard, bucket, job_id, created_at, scheduled_at, expires_at, target_id, target,
                           method, url, headers, metadata, max_attempts, timeout_ms, signing, body)
-    VALUES (the_shard, the_bucket, the_id, at, due, expires_at, hook.target_id(the_target), the_target,
+    VALUES (the_shard, the_bucket, the_id, at, nullif(due, at), expires_at, hook.target_id(the_target), the_target,
             method_code, url, nullif(headers, '{}'), nullif(metadata, '{}')::text, max_attempts, timeout_ms, signing, body);
     INSERT INTO hook.ready (shard, tier, target_id, run_at, job_id, bucket, expires_at)
     VALUES (the_shard, 0, hook.target_id(the_target), due, the_id, the_bucket, expires_at);

@@ -5,5 +5,6 @@ pub mod headers;
 pub mod job;
 pub mod migrate;
 pub mod problem;
+pub mod queue;
 pub mod target;
 pub mod url_rules;

@@ -1,0 +1,50 @@
+//! The queue: every statement that touches a job.
+//!
+//! One job's way: [`Queue::enqueue`] → `ready` → [`Queue::dequeue`] → `lease` →
+//! [`Queue::finish`] → `finished`, or `ready` again. Each step is one statement that deletes the
+//! row of the state it leaves and inserts the row of the next, so a job is in exactly one place.
+//! Whoever comes too late finds no row to delete, changes nothing and is told so.
+//!
+//! Deliberately absent: transactions that stay open between steps, session state, sequences,
+//! foreign keys, and any clock but Postgres's.
+
+use sqlx::PgPool;
+
+type Db = PgPool;
+
+mod dequeue;
+mod enqueue;
+mod finish;
+mod jobs;
+mod reap;
+mod sweep;
+
+pub use dequeue::{Dequeued, Head, Lease, LeasedJob};
+pub use enqueue::{Enqueue, Enqueued, KeyUse};
+pub use finish::{AttemptRecord, Finish, Finished, Next};
+pub use jobs::{AttemptView, JobView};
+pub use reap::Reaped;
+pub use sweep::SweptHead;
+
+/// The shard that a statement works on; a single server has only this one.
+pub const SHARD: i16 = 0;
+
+/// The queue in one database.
+///
+/// Cheap to clone: all clones share one pool.
+#[derive(Clone, Debug)]
+pub struct Queue {
+    db: Db,
+}
+
+impl Queue {
+    /// Works on the database behind `db`, which must have the schema.
+    #[must_use]
+    pub fn new(db: Db) -> Self {
+        Self { db }
+    }
+
+    fn pool(&self) -> PgPool {
+        self.db.clone()
+    }
+}

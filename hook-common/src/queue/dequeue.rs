@@ -1,0 +1,225 @@
+//! Dequeue: leases jobs, target by target, in the order the caller wants them served.
+//!
+//! The caller sends one entry per head (target and tier) with the number of jobs it may take.
+//! Postgres makes one short index probe per head and stops as soon as the batch is full, so the
+//! order of the array is the policy, and worse targets are not even looked at. The attempt is
+//! counted here, in the statement that leases: a job that kills its worker has used it up.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use chrono::{DateTime, Utc};
+use uuid::Uuid;
+
+use crate::{
+    job::{JobId, Tier},
+    queue::{Queue, SHARD, enqueue::millis},
+    target::TargetId,
+};
+
+/// Before every time that a row can hold (`hook.instant`).
+const EARLIEST: DateTime<Utc> = DateTime::from_timestamp(-62_135_596_800, 0).expect("year 1");
+
+/// One head to take jobs from.
+#[derive(Clone, Copy, Debug)]
+pub struct Head {
+    /// Whose jobs.
+    pub target_id: TargetId,
+    /// From which of the target's lines.
+    pub tier: Tier,
+    /// How many at most; 1 or more.
+    pub take: i32,
+    /// Jobs due before this are known to be gone, so that dead index entries are not walked again.
+    /// `None` looks from the beginning.
+    pub low: Option<DateTime<Utc>>,
+}
+
+/// The right to attempt one job until `leased_until`.
+///
+/// Not `Clone`, and consumed by whoever ends it. Dropping it is safe: the lease expires and the
+/// janitor gives the job back.
+#[derive(Debug)]
+#[must_use = "a dropped lease keeps its job waiting until the lease expires"]
+pub struct Lease {
+    /// The job.
+    pub job_id: JobId,
+    /// Proves that this lease is the job's newest.
+    pub fence: i64,
+    /// The attempt that it allows, counted from 1.
+    pub attempt: i32,
+    /// The job's target.
+    pub target_id: TargetId,
+    /// The line that the job was taken from.
+    pub tier: Tier,
+    /// Where the lease's row lies; a hint that saves an index, worth nothing without the fence.
+    pub(super) tid: String,
+}
+
+/// A leased job with all that an attempt needs. Texts are as stored: rows made by SQL may hold
+/// anything, so the worker checks them again.
+#[derive(Debug)]
+pub struct LeasedJob {
+    /// The right to attempt it.
+    pub lease: Lease,
+    /// When it was due.
+    pub run_at: DateTime<Utc>,
+    /// True if its time to live had ended when it was leased.
+    pub expired: bool,
+    /// Attempts in all, where the producer said so.
+    pub max_attempts: Option<i16>,
+    /// Whole-attempt deadline in milliseconds, where the producer said so.
+    pub timeout_ms: Option<i32>,
+    /// Number of the HTTP method.
+    pub method: i16,
+    /// The target's name.
+    pub target: String,
+    /// The URL.
+    pub url: String,
+    /// The headers: a JSON object.
+    pub headers: Option<serde_json::Value>,
+    /// Sealed header values.
+    pub headers_sealed: Option<Vec<u8>>,
+    /// Names of signing secrets.
+    pub signing: Vec<String>,
+    /// The body.
+    pub body: Bytes,
+}
+
+/// What a dequeue brought.
+#[derive(Debug, Default)]
+pub struct Dequeued {
+    /// The leased jobs, in no order.
+    pub jobs: Vec<LeasedJob>,
+    /// Postgres's time at the dequeue, where there were jobs.
+    pub now: Option<DateTime<Utc>>,
+}
+
+// The probe must stay a nested loop over an index scan that stops at the limit: an ORDER BY on
+// the outside, or a join of the DELETE by key, would lock rows that are then dropped. A plan test
+// (queue/tests/plans.rs) holds that.
+const DEQUEUE: &str = "-- dequeue
+WITH pick AS MATERIALIZED (
+    SELECT r.tid
+    FROM unnest($2::bigint[], $3::smallint[], $4::int[], $5::timestamptz[]) AS head (target_id, tier, take, low)
+    CROSS JOIN LATERAL (
+        SELECT ready.ctid AS tid FROM hook.ready
+        WHERE shard = $1 AND tier = head.tier AND target_id = head.target_id
+            AND run_at >= head.low AND run_at <= now()
+        ORDER BY run_at, job_id
+        LIMIT head.take
+        FOR UPDATE SKIP LOCKED) AS r
+    LIMIT $6
+), taken AS (
+    DELETE FROM hook.ready WHERE ctid = ANY (ARRAY(SELECT tid FROM pick))
+    RETURNING target_id, tier, run_at, job_id, fence, attempt, bucket, expires_at
+), leased AS (
+    INSERT INTO hook.lease (shard, target_id, tier, run_at, job_id, fence, attempt, bucket, leased_at,
+        leased_until, expires_at, worker)
+    SELECT $1, target_id, tier, run_at, job_id, fence + 1, attempt + 1, bucket, now(),
+        now() + $7::bigint * interval '1 millisecond', expires_at, $8
+    FROM taken
+    RETURNING lease.ctid::text AS tid, target_id, tier, run_at, job_id, fence, attempt, bucket, expires_at
+)
+SELECT l.tid, l.job_id, l.fence, l.attempt, l.target_id, l.tier, l.run_at, now() AS now,
+    COALESCE(l.expires_at <= now(), false) AS expired, j.max_attempts, j.timeout_ms, j.method, j.target,
+    j.url, j.headers, j.headers_sealed, j.signing, j.body
+FROM leased AS l
+LEFT JOIN hook.job AS j ON j.shard = $1 AND j.job_id = l.job_id AND j.bucket = l.bucket";
+
+#[derive(sqlx::FromRow)]
+struct Row {
+    tid: String,
+    job_id: Uuid,
+    fence: i64,
+    attempt: i32,
+    target_id: i64,
+    tier: i16,
+    run_at: DateTime<Utc>,
+    now: DateTime<Utc>,
+    expired: bool,
+    max_attempts: Option<i16>,
+    timeout_ms: Option<i32>,
+    method: Option<i16>,
+    target: Option<String>,
+    url: Option<String>,
+    headers: Option<serde_json::Value>,
+    headers_sealed: Option<Vec<u8>>,
+    signing: Option<Vec<String>>,
+    body: Option<Vec<u8>>,
+}
+
+impl Queue {
+    /// Leases up to `limit` due jobs from `heads`, the first heads first.
+    ///
+    /// Jobs that another worker is taking at this moment are skipped. Within a head, jobs come in
+    /// the order they were due.
+    ///
+    /// # Errors
+    /// Nothing is known to be leased; what was leased all the same comes back when its lease
+    /// expires.
+    ///
+    /// # Cancel safety
+    /// Not safe: a dropped call may have leased jobs that nobody attempts until their leases end.
+    pub async fn dequeue(
+        &self,
+        heads: &[Head],
+        limit: usize,
+        lease: Duration,
+        worker: &str,
+    ) -> sqlx::Result<Dequeued> {
+        let target_ids: Vec<i64> = heads.iter().map(|head| head.target_id.0).collect();
+        let tiers: Vec<i16> = heads.iter().map(|head| head.tier.code()).collect();
+        let takes: Vec<i32> = heads.iter().map(|head| head.take).collect();
+        let lows: Vec<DateTime<Utc>> = heads
+            .iter()
+            .map(|head| head.low.unwrap_or(EARLIEST))
+            .collect();
+        let rows: Vec<Row> = sqlx::query_as(DEQUEUE)
+            .bind(SHARD)
+            .bind(target_ids)
+            .bind(tiers)
+            .bind(takes)
+            .bind(lows)
+            .bind(i64::try_from(limit).unwrap_or(i64::MAX))
+            .bind(millis(lease))
+            .bind(worker)
+            .fetch_all(&self.pool())
+            .await?;
+        assert!(
+            rows.len() <= limit,
+            "a dequeue leases no more than it was asked for"
+        );
+        Ok(Dequeued {
+            now: rows.first().map(|row| row.now),
+            jobs: rows.into_iter().map(LeasedJob::from).collect(),
+        })
+    }
+}
+
+impl From<Row> for LeasedJob {
+    fn from(row: Row) -> Self {
+        Self {
+            lease: Lease {
+                tid: row.tid,
+                job_id: JobId(row.job_id),
+                fence: row.fence,
+                attempt: row.attempt,
+                target_id: TargetId(row.target_id),
+                tier: Tier::from_code(row.tier).expect("a CHECK constraint allows no other tier"),
+            },
+            run_at: row.run_at,
+            expired: row.expired,
+            max_attempts: row.max_attempts,
+            timeout_ms: row.timeout_ms,
+            // A ready row without its job can only be made by hand; the empty URL ends it as
+            // an invalid request instead of losing it from sight.
+            method: row.method.unwrap_or(0),
+            target: row.target.unwrap_or_default(),
+            url: row.url.unwrap_or_default(),
+            headers: row.headers,
+            headers_sealed: row.headers_sealed,
+            signing: row.signing.unwrap_or_default(),
+            body: row.body.unwrap_or_default().into(),
+        }
+    }
+}

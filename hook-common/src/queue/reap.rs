@@ -1,0 +1,93 @@
+//! Reap: ends what nobody else will end, in bounded batches.
+//!
+//! A lease whose worker did not report in time goes back to wait, its lost attempt recorded; if it
+//! was the last attempt, the job ends failed. A waiting job whose time to live is over ends failed
+//! without an attempt. Several janitors may run at one time: each takes rows the others have not.
+
+use crate::queue::{Queue, SHARD};
+
+/// What one batch did.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, sqlx::FromRow)]
+pub struct Reaped {
+    /// Jobs that wait again.
+    pub returned: i64,
+    /// Jobs that ended failed.
+    pub failed: i64,
+}
+
+const REAP_LEASES: &str = "-- reap_leases
+WITH dead AS MATERIALIZED (
+    SELECT lease.ctid AS tid FROM hook.lease
+    WHERE shard = $1 AND (leased_until < now() OR worker = ANY ($4))
+    LIMIT $2 FOR UPDATE SKIP LOCKED
+), gone AS (
+    DELETE FROM hook.lease WHERE ctid = ANY (ARRAY(SELECT tid FROM dead))
+    RETURNING target_id, run_at, job_id, fence, attempt, tier, bucket, leased_at, expires_at, worker
+), judged AS MATERIALIZED (
+    SELECT g.*, g.attempt >= COALESCE(j.max_attempts, $3) AS last,
+        LEAST(extract(epoch FROM now() - g.leased_at) * 1000, 2147483647)::int AS duration_ms
+    FROM gone AS g LEFT JOIN hook.job AS j ON j.shard = $1 AND j.job_id = g.job_id AND j.bucket = g.bucket
+), ended AS (
+    INSERT INTO hook.finished (shard, bucket, tier, job_id, target_id, finished_at, status, fence, attempt,
+        outcome, error_kind, duration_ms, started_at, worker)
+    SELECT $1, bucket, tier, job_id, target_id, now(), 3, fence, attempt, 1, 10, duration_ms, leased_at, worker
+    FROM judged WHERE last
+), waiting AS (
+    INSERT INTO hook.ready (shard, tier, target_id, run_at, job_id, fence, attempt, bucket, expires_at)
+    SELECT $1, 2, target_id, now(), job_id, fence, attempt, bucket, expires_at FROM judged WHERE NOT last
+), log AS (
+    INSERT INTO hook.attempt (shard, bucket, job_id, target_id, fence, attempt, started_at, duration_ms,
+        outcome, error_kind, worker)
+    SELECT $1, bucket, job_id, target_id, fence, attempt, leased_at, duration_ms, 1, 10, worker
+    FROM judged WHERE NOT last
+)
+SELECT count(*) FILTER (WHERE NOT last) AS returned, count(*) FILTER (WHERE last) AS failed FROM judged";
+
+const REAP_EXPIRED: &str = "-- reap_expired
+WITH dead AS MATERIALIZED (
+    SELECT ready.ctid AS tid FROM hook.ready
+    WHERE shard = $1 AND expires_at IS NOT NULL AND expires_at <= now()
+    ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED
+), gone AS (
+    DELETE FROM hook.ready WHERE ctid = ANY (ARRAY(SELECT tid FROM dead))
+    RETURNING target_id, job_id, fence, attempt, tier, bucket
+), ended AS (
+    INSERT INTO hook.finished (shard, bucket, tier, job_id, target_id, finished_at, status, fence, attempt, error_kind)
+    SELECT $1, bucket, tier, job_id, target_id, now(), 3, fence, attempt, 9 FROM gone
+)
+SELECT 0::bigint AS returned, count(*) AS failed FROM gone";
+
+impl Queue {
+    /// Ends up to `limit` leases that are over, and all leases of `dead_workers` among them.
+    ///
+    /// `max_attempts` is for jobs whose producer gave none.
+    ///
+    /// # Errors
+    /// Nothing was changed, or it was and the answer was lost; calling again is harmless.
+    pub async fn reap_leases(
+        &self,
+        limit: usize,
+        max_attempts: i16,
+        dead_workers: &[String],
+    ) -> sqlx::Result<Reaped> {
+        sqlx::query_as(REAP_LEASES)
+            .bind(SHARD)
+            .bind(i64::try_from(limit).unwrap_or(i64::MAX))
+            .bind(max_attempts)
+            .bind(dead_workers)
+            .fetch_one(&self.pool())
+            .await
+    }
+
+    /// Fails up to `limit` waiting jobs whose time to live is over.
+    ///
+    /// # Errors
+    /// As [`Queue::reap_leases`].
+    pub async fn reap_expired(&self, limit: usize) -> sqlx::Result<Reaped> {
+        sqlx::query_as(REAP_EXPIRED)
+            .bind(SHARD)
+            .bind(i64::try_from(limit).unwrap_or(i64::MAX))
+            .fetch_one(&self.pool())
+            .await
+    }
+}
