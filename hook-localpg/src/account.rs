@@ -1,0 +1,137 @@
+//! The operating system's user that runs Postgres.
+//!
+//! Postgres refuses to run as root, and containers run everything as root. So root hands the
+//! server over to an ordinary user, and the server's files must then lie where that user can reach
+//! them. Anybody else runs the server as himself, and nothing here applies.
+
+use std::fs::{self, Metadata, Permissions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+
+use crate::wait::output_within;
+
+/// Users tried in this order: the one that Postgres's packages make, then the one everybody has.
+const CANDIDATES: [&str; 2] = ["postgres", "nobody"];
+
+/// Longest time a look-up of a user may take; it may ask a directory service.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// User and group that the server's programs run as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Account {
+    uid: u32,
+    gid: u32,
+}
+
+impl Account {
+    /// Chooses the account for a data directory; `None` when we need not change user.
+    ///
+    /// An existing data directory decides: Postgres accepts one only from its owner.
+    pub(crate) fn choose(data: &Path) -> io::Result<Option<Self>> {
+        if !rustix::process::geteuid().is_root() {
+            return Ok(None);
+        }
+        if let Ok(metadata) = fs::metadata(data) {
+            return Ok(Some(Self {
+                uid: metadata.uid(),
+                gid: metadata.gid(),
+            }));
+        }
+        for name in CANDIDATES {
+            if let (Some(uid), Some(gid)) = (lookup("-u", name)?, lookup("-g", name)?) {
+                return Ok(Some(Self { uid, gid }));
+            }
+        }
+        Err(io::Error::new(
+            io::ErrorKind::NotFound,
+            format!("Postgres cannot run as root, and none of the users {CANDIDATES:?} exists"),
+        ))
+    }
+
+    /// Lets a command run as this account, without root's supplementary groups.
+    pub(crate) fn apply(self, command: &mut Command) {
+        command.uid(self.uid).gid(self.gid);
+    }
+
+    /// Gives a file or directory to this account.
+    pub(crate) fn own(self, path: &Path) -> io::Result<()> {
+        chown(path, Some(self.uid), Some(self.gid))
+    }
+
+    /// Says whether this account can reach what lies in an existing directory.
+    pub(crate) fn can_traverse(self, directory: &Path) -> io::Result<bool> {
+        for ancestor in directory.canonicalize()?.ancestors() {
+            if !self.can_enter(&fs::metadata(ancestor)?) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn can_enter(self, directory: &Metadata) -> bool {
+        let execute = if directory.uid() == self.uid {
+            0o100
+        } else if directory.gid() == self.gid {
+            0o010
+        } else {
+            0o001
+        };
+        directory.mode() & execute != 0
+    }
+}
+
+/// Asks `id` rather than reading a file, because users may live in a directory service.
+fn lookup(flag: &str, name: &str) -> io::Result<Option<u32>> {
+    let output = output_within(Command::new("id").args([flag, name]), LOOKUP_TIMEOUT)?;
+    Ok(String::from_utf8_lossy(&output.stdout).trim().parse().ok())
+}
+
+/// Creates a directory for files that the account must reach, and gives its real path.
+///
+/// Root's home is closed to everybody else. A directory below such a place is replaced by one in
+/// `/var/tmp` whose name is made from the wanted path, so that the next start finds it again.
+pub(crate) fn reachable_directory(wanted: &Path, account: Option<Account>) -> io::Result<PathBuf> {
+    let Some(account) = account else {
+        fs::create_dir_all(wanted)?;
+        return wanted.canonicalize();
+    };
+    fs::create_dir_all(wanted)?;
+    let wanted = wanted.canonicalize()?;
+    if let Some(parent) = wanted.parent()
+        && account.can_traverse(parent)?
+    {
+        fs::set_permissions(&wanted, Permissions::from_mode(0o711))?;
+        return Ok(wanted);
+    }
+    let digest = Sha256::digest(wanted.as_os_str().as_encoded_bytes());
+    let name: String = digest
+        .iter()
+        .take(8)
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    let replacement = Path::new("/var/tmp").join(format!("hook-root-{name}"));
+    create_for_root(&replacement)?;
+    Ok(replacement)
+}
+
+/// Creates a directory in a place where anybody may create one, and refuses somebody else's.
+fn create_for_root(directory: &Path) -> io::Result<()> {
+    match fs::create_dir(directory) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    let metadata = fs::symlink_metadata(directory)?;
+    if !metadata.is_dir() || metadata.uid() != 0 {
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            format!("{} belongs to somebody else", directory.display()),
+        ));
+    }
+    fs::set_permissions(directory, Permissions::from_mode(0o711))
+}
