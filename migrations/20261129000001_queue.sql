@@ -183,6 +183,7 @@ CREATE TABLE hook.ready (
     tier smallint NOT NULL CHECK (tier BETWEEN 0 AND 2),
     bucket smallint NOT NULL,
     expires_at hook.instant,
+    timeout_ms integer,
     PRIMARY KEY (shard, job_id)
 ) WITH (
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
@@ -211,6 +212,7 @@ CREATE TABLE hook.lease (
     leased_at hook.instant NOT NULL,
     leased_until hook.instant NOT NULL,
     expires_at hook.instant,
+    timeout_ms integer,
     worker text NOT NULL
 ) WITH (
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,

@@ -108,8 +108,8 @@ BEGIN
                           method, url, headers, metadata, max_attempts, timeout_ms, signing, body)
     VALUES (the_shard, the_bucket, the_id, at, nullif(due, at), expires_at, hook.target_id(the_target), the_target,
             method_code, url, nullif(headers, '{}'), nullif(metadata, '{}')::text, max_attempts, timeout_ms, signing, body);
-    INSERT INTO hook.ready (shard, tier, target_id, run_at, job_id, bucket, expires_at)
-    VALUES (the_shard, 0, hook.target_id(the_target), due, the_id, the_bucket, expires_at);
+    INSERT INTO hook.ready (shard, tier, target_id, run_at, job_id, bucket, expires_at, timeout_ms)
+    VALUES (the_shard, 0, hook.target_id(the_target), due, the_id, the_bucket, expires_at, timeout_ms);
     -- Delivered by Postgres when the transaction commits.
     IF due <= at THEN
         PERFORM pg_notify('hook_ready', hook.target_id(the_target)::text);

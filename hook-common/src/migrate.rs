@@ -36,7 +36,11 @@ pub enum MigrateError {
 /// The schema version that this build needs.
 #[must_use]
 pub fn version_needed() -> i64 {
-    MIGRATOR.iter().map(|migration| migration.version).max().unwrap_or(0)
+    MIGRATOR
+        .iter()
+        .map(|migration| migration.version)
+        .max()
+        .unwrap_or(0)
 }
 
 /// The newest applied version; `None` on a database without the schema.
@@ -114,7 +118,10 @@ async fn apply_next(connection: &mut PgConnection) -> Result<Option<i64>, Migrat
     }
     let mut missing = None;
     for migration in MIGRATOR.iter() {
-        match history.iter().find(|(version, _)| *version == migration.version) {
+        match history
+            .iter()
+            .find(|(version, _)| *version == migration.version)
+        {
             Some((version, checksum)) if *checksum != *migration.checksum => {
                 return Err(MigrateError::Edited(*version));
             }
@@ -128,7 +135,9 @@ async fn apply_next(connection: &mut PgConnection) -> Result<Option<i64>, Migrat
         transaction.commit().await?;
         return Ok(None);
     };
-    sqlx::raw_sql(migration.sql.clone()).execute(&mut *transaction).await?;
+    sqlx::raw_sql(migration.sql.clone())
+        .execute(&mut *transaction)
+        .await?;
     sqlx::query(
         "-- migrate_record
         INSERT INTO hook.migration (version, description, checksum) VALUES ($1, $2, $3)",

@@ -19,7 +19,7 @@ mod jobs;
 mod reap;
 mod sweep;
 
-pub use dequeue::{Dequeued, Head, Lease, LeasedJob};
+pub use dequeue::{Dequeued, Head, Lease, LeaseTerm, LeasedJob};
 pub use enqueue::{Enqueue, Enqueued, KeyUse};
 pub use finish::{AttemptRecord, Finish, Finished, Next};
 pub use jobs::{AttemptView, JobView};

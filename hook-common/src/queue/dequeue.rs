@@ -34,6 +34,17 @@ pub struct Head {
     pub low: Option<DateTime<Utc>>,
 }
 
+/// For how long, and to whom, jobs are leased.
+#[derive(Clone, Debug)]
+pub struct LeaseTerm {
+    /// How long a lease lasts.
+    pub lease: Duration,
+    /// How much longer than its own timeout a job is leased at least, where it has one.
+    pub margin: Duration,
+    /// Name of the worker.
+    pub worker: String,
+}
+
 /// The right to attempt one job until `leased_until`.
 ///
 /// Not `Clone`, and consumed by whoever ends it. Dropping it is safe: the lease expires and the
@@ -111,17 +122,17 @@ WITH pick AS MATERIALIZED (
     LIMIT $6
 ), taken AS (
     DELETE FROM hook.ready WHERE ctid = ANY (ARRAY(SELECT tid FROM pick))
-    RETURNING target_id, tier, run_at, job_id, fence, attempt, bucket, expires_at
+    RETURNING target_id, tier, run_at, job_id, fence, attempt, bucket, expires_at, timeout_ms
 ), leased AS (
     INSERT INTO hook.lease (shard, target_id, tier, run_at, job_id, fence, attempt, bucket, leased_at,
-        leased_until, expires_at, worker)
+        leased_until, expires_at, timeout_ms, worker)
     SELECT $1, target_id, tier, run_at, job_id, fence + 1, attempt + 1, bucket, now(),
-        now() + $7::bigint * interval '1 millisecond', expires_at, $8
+        now() + greatest($7::bigint, timeout_ms + $8::bigint) * interval '1 millisecond', expires_at, timeout_ms, $9
     FROM taken
-    RETURNING lease.ctid::text AS tid, target_id, tier, run_at, job_id, fence, attempt, bucket, expires_at
+    RETURNING lease.ctid::text AS tid, target_id, tier, run_at, job_id, fence, attempt, bucket, expires_at, timeout_ms
 )
 SELECT l.tid, l.job_id, l.fence, l.attempt, l.target_id, l.tier, l.run_at, now() AS now,
-    COALESCE(l.expires_at <= now(), false) AS expired, j.max_attempts, j.timeout_ms, j.method, j.target,
+    COALESCE(l.expires_at <= now(), false) AS expired, j.max_attempts, l.timeout_ms, j.method, j.target,
     j.url, j.headers, j.headers_sealed, j.signing, j.body
 FROM leased AS l
 LEFT JOIN hook.job AS j ON j.shard = $1 AND j.job_id = l.job_id AND j.bucket = l.bucket";
@@ -164,8 +175,7 @@ impl Queue {
         &self,
         heads: &[Head],
         limit: usize,
-        lease: Duration,
-        worker: &str,
+        term: &LeaseTerm,
     ) -> sqlx::Result<Dequeued> {
         let target_ids: Vec<i64> = heads.iter().map(|head| head.target_id.0).collect();
         let tiers: Vec<i16> = heads.iter().map(|head| head.tier.code()).collect();
@@ -181,8 +191,9 @@ impl Queue {
             .bind(takes)
             .bind(lows)
             .bind(i64::try_from(limit).unwrap_or(i64::MAX))
-            .bind(millis(lease))
-            .bind(worker)
+            .bind(millis(term.lease))
+            .bind(millis(term.margin))
+            .bind(&term.worker)
             .fetch_all(&self.pool())
             .await?;
         assert!(

@@ -83,8 +83,8 @@ WITH base AS MATERIALIZED (
         headers::jsonb, metadata, max_attempts, timeout_ms, string_to_array(signing, E'\\n'), body
     FROM fresh
 ), ready AS (
-    INSERT INTO hook.ready (shard, tier, target_id, run_at, job_id, bucket, expires_at)
-    SELECT $1, tier, target_id, due, job_id, bucket, expiry FROM fresh
+    INSERT INTO hook.ready (shard, tier, target_id, run_at, job_id, bucket, expires_at, timeout_ms)
+    SELECT $1, tier, target_id, due, job_id, bucket, expiry, timeout_ms FROM fresh
 )
 SELECT ord, job_id, EXISTS (SELECT FROM fresh WHERE fresh.ord = input.ord) AS stored FROM input";
 

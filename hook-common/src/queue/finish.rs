@@ -75,7 +75,7 @@ WITH input AS MATERIALIZED (
     WHERE l.ctid = ANY (ARRAY(SELECT tid FROM input))
         AND l.shard = $1 AND l.job_id = i.job_id AND l.fence = i.fence
     RETURNING l.target_id, l.tier, l.run_at, l.job_id, l.fence, l.attempt, l.bucket, l.leased_at, l.expires_at,
-        l.worker, i.next, i.uncount, i.delay_ms, i.outcome, i.error_kind, i.response_status, i.excerpt, i.duration_ms
+        l.timeout_ms, l.worker, i.next, i.uncount, i.delay_ms, i.outcome, i.error_kind, i.response_status, i.excerpt, i.duration_ms
 ), ended AS (
     INSERT INTO hook.finished (shard, bucket, tier, job_id, target_id, finished_at, status, fence, attempt,
         outcome, error_kind, response_status, duration_ms, started_at, worker, response_excerpt)
@@ -85,10 +85,10 @@ WITH input AS MATERIALIZED (
         CASE WHEN uncount = 0 THEN worker END, excerpt
     FROM joined WHERE next < 10
 ), waiting AS (
-    INSERT INTO hook.ready (shard, tier, target_id, run_at, job_id, fence, attempt, bucket, expires_at)
+    INSERT INTO hook.ready (shard, tier, target_id, run_at, job_id, fence, attempt, bucket, expires_at, timeout_ms)
     SELECT $1, CASE WHEN next = 10 THEN 2 ELSE tier END, target_id,
         CASE WHEN next = 10 THEN now() + delay_ms * interval '1 millisecond' ELSE run_at END,
-        job_id, fence, attempt - uncount, bucket, expires_at
+        job_id, fence, attempt - uncount, bucket, expires_at, timeout_ms
     FROM joined WHERE next >= 10
 ), log AS (
     INSERT INTO hook.attempt (shard, bucket, job_id, target_id, fence, attempt, started_at, duration_ms,

@@ -113,7 +113,7 @@ WITH gone AS (
     DELETE FROM hook.finished WHERE shard = $1 AND job_id = $2 RETURNING *
 ), kept_job AS (
     UPDATE hook.job AS j SET bucket = -1 FROM gone AS g
-    WHERE j.shard = $1 AND j.job_id = g.job_id AND j.bucket = g.bucket RETURNING j.expires_at
+    WHERE j.shard = $1 AND j.job_id = g.job_id AND j.bucket = g.bucket RETURNING j.expires_at, j.timeout_ms
 ), kept_attempts AS (
     UPDATE hook.attempt AS a SET bucket = -1 FROM gone AS g
     WHERE a.shard = $1 AND a.job_id = g.job_id AND a.bucket = g.bucket
@@ -124,9 +124,10 @@ WITH gone AS (
         response_status, response_excerpt, worker
     FROM gone WHERE outcome IS NOT NULL
 ), waiting AS (
-    INSERT INTO hook.ready (shard, tier, target_id, run_at, job_id, fence, attempt, bucket, expires_at)
+    INSERT INTO hook.ready (shard, tier, target_id, run_at, job_id, fence, attempt, bucket, expires_at,
+        timeout_ms)
     SELECT $1, CASE WHEN g.tier = 0 THEN 0 ELSE 1 END, g.target_id, now(), g.job_id, g.fence, 0, -1,
-        CASE WHEN k.expires_at > now() THEN k.expires_at END
+        CASE WHEN k.expires_at > now() THEN k.expires_at END, k.timeout_ms
     FROM gone AS g CROSS JOIN kept_job AS k
     RETURNING target_id
 )

@@ -22,7 +22,7 @@ WITH dead AS MATERIALIZED (
     LIMIT $2 FOR UPDATE SKIP LOCKED
 ), gone AS (
     DELETE FROM hook.lease WHERE ctid = ANY (ARRAY(SELECT tid FROM dead))
-    RETURNING target_id, run_at, job_id, fence, attempt, tier, bucket, leased_at, expires_at, worker
+    RETURNING target_id, run_at, job_id, fence, attempt, tier, bucket, leased_at, expires_at, timeout_ms, worker
 ), judged AS MATERIALIZED (
     SELECT g.*, g.attempt >= COALESCE(j.max_attempts, $3) AS last,
         LEAST(extract(epoch FROM now() - g.leased_at) * 1000, 2147483647)::int AS duration_ms
@@ -33,8 +33,8 @@ WITH dead AS MATERIALIZED (
     SELECT $1, bucket, tier, job_id, target_id, now(), 3, fence, attempt, 1, 10, duration_ms, leased_at, worker
     FROM judged WHERE last
 ), waiting AS (
-    INSERT INTO hook.ready (shard, tier, target_id, run_at, job_id, fence, attempt, bucket, expires_at)
-    SELECT $1, 2, target_id, now(), job_id, fence, attempt, bucket, expires_at FROM judged WHERE NOT last
+    INSERT INTO hook.ready (shard, tier, target_id, run_at, job_id, fence, attempt, bucket, expires_at, timeout_ms)
+    SELECT $1, 2, target_id, now(), job_id, fence, attempt, bucket, expires_at, timeout_ms FROM judged WHERE NOT last
 ), log AS (
     INSERT INTO hook.attempt (shard, bucket, job_id, target_id, fence, attempt, started_at, duration_ms,
         outcome, error_kind, worker)
