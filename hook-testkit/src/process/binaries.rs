@@ -1,0 +1,65 @@
+//! Makes sure that the programs under test are built from the sources under test.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
+
+/// The directory with the programs, built in the profile of the running test.
+///
+/// `cargo test` builds the programs of a package only for the integration tests of that very
+/// package, so that a test elsewhere could run a stale program or none. The build is done once a
+/// process and costs a fraction of a second when there is nothing to do. `cargo test` has let go
+/// of its build lock by the time that tests run.
+///
+/// # Panics
+/// When the programs do not compile.
+pub async fn binaries() -> &'static Path {
+    if let Some(directory) = DIRECTORY.get() {
+        return directory;
+    }
+    tokio::task::spawn_blocking(|| DIRECTORY.get_or_init(build))
+        .await
+        .expect("the programs compile")
+}
+
+fn build() -> PathBuf {
+    let directory = profile_directory();
+    let profile = directory
+        .file_name()
+        .and_then(|name| name.to_str())
+        .expect("a profile has a name");
+    let target = directory.parent().expect("a profile is inside target/");
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let built = Command::new(cargo)
+        // The features of shared dependencies are those of the whole workspace, as they were for
+        // the test itself; building fewer packages would compile such dependencies again.
+        .args(["build", "--quiet", "--workspace", "--bins"])
+        .arg("--manifest-path")
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.toml"))
+        .arg("--target-dir")
+        .arg(target)
+        .args([
+            "--profile",
+            if profile == "debug" { "dev" } else { profile },
+        ])
+        .output()
+        .expect("cargo can be run");
+    assert!(
+        built.status.success(),
+        "building the programs failed:\n{}",
+        String::from_utf8_lossy(&built.stderr)
+    );
+    directory
+}
+
+/// The test itself is in `target/<profile>/deps/`, the programs are in `target/<profile>/`.
+fn profile_directory() -> PathBuf {
+    let test = std::env::current_exe().expect("a process knows its own program");
+    test.ancestors()
+        .find(|path| path.ends_with("deps"))
+        .and_then(Path::parent)
+        .expect("a test runs from target/<profile>/deps/")
+        .to_path_buf()
+}
