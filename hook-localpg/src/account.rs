@@ -1,18 +1,15 @@
 //! The operating system's user that runs Postgres.
 //!
 //! Postgres refuses to run as root, and containers run everything as root. So root hands the
-//! server over to an ordinary user, and the server's files must then lie where that user can reach
-//! them. Anybody else runs the server as himself, and nothing here applies.
+//! server over to an ordinary user. Anybody else runs the server as himself, and nothing here applies.
 
-use std::fs::{self, Metadata, Permissions};
+use std::fs::{self, Metadata};
 use std::io;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::fs::{MetadataExt, chown};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
-
-use sha2::{Digest, Sha256};
 
 use crate::wait::output_within;
 
@@ -34,14 +31,19 @@ impl Account {
     ///
     /// An existing data directory decides: Postgres accepts one only from its owner.
     pub(crate) fn choose(data: &Path) -> io::Result<Option<Self>> {
-        if !rustix::process::geteuid().is_root() {
-            return Ok(None);
-        }
-        if let Ok(metadata) = fs::metadata(data) {
-            return Ok(Some(Self {
+        match fs::metadata(data) {
+            Ok(metadata) if is_root() => Ok(Some(Self {
                 uid: metadata.uid(),
                 gid: metadata.gid(),
-            }));
+            })),
+            Ok(_) | Err(_) => Self::for_programs(),
+        }
+    }
+
+    /// Chooses the account for programs that have no data yet; `None` when we need not change user.
+    pub(crate) fn for_programs() -> io::Result<Option<Self>> {
+        if !is_root() {
+            return Ok(None);
         }
         for name in CANDIDATES {
             if let (Some(uid), Some(gid)) = (lookup("-u", name)?, lookup("-g", name)?) {
@@ -86,52 +88,12 @@ impl Account {
     }
 }
 
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
 /// Asks `id` rather than reading a file, because users may live in a directory service.
 fn lookup(flag: &str, name: &str) -> io::Result<Option<u32>> {
     let output = output_within(Command::new("id").args([flag, name]), LOOKUP_TIMEOUT)?;
     Ok(String::from_utf8_lossy(&output.stdout).trim().parse().ok())
-}
-
-/// Creates a directory for files that the account must reach, and gives its real path.
-///
-/// Root's home is closed to everybody else. A directory below such a place is replaced by one in
-/// `/var/tmp` whose name is made from the wanted path, so that the next start finds it again.
-pub(crate) fn reachable_directory(wanted: &Path, account: Option<Account>) -> io::Result<PathBuf> {
-    let Some(account) = account else {
-        fs::create_dir_all(wanted)?;
-        return wanted.canonicalize();
-    };
-    fs::create_dir_all(wanted)?;
-    let wanted = wanted.canonicalize()?;
-    if let Some(parent) = wanted.parent()
-        && account.can_traverse(parent)?
-    {
-        fs::set_permissions(&wanted, Permissions::from_mode(0o711))?;
-        return Ok(wanted);
-    }
-    let digest = Sha256::digest(wanted.as_os_str().as_encoded_bytes());
-    let name: String = digest
-        .iter()
-        .take(8)
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
-    let replacement = Path::new("/var/tmp").join(format!("hook-root-{name}"));
-    create_for_root(&replacement)?;
-    Ok(replacement)
-}
-
-/// Creates a directory in a place where anybody may create one, and refuses somebody else's.
-fn create_for_root(directory: &Path) -> io::Result<()> {
-    match fs::create_dir(directory) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-        Ok(()) | Err(_) => {}
-    }
-    let metadata = fs::symlink_metadata(directory)?;
-    if !metadata.is_dir() || metadata.uid() != 0 {
-        return Err(io::Error::new(
-            io::ErrorKind::PermissionDenied,
-            format!("{} belongs to somebody else", directory.display()),
-        ));
-    }
-    fs::set_permissions(directory, Permissions::from_mode(0o711))
 }

@@ -19,8 +19,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::account::Account;
+use crate::directories::{reachable_directory, temporary_directory};
 use crate::find::Binaries;
 use crate::guard::tame;
+use crate::options::{Durability, Place};
 use crate::wait::output_within;
 
 /// Name of the superuser, whom every client of a private server is.
@@ -37,6 +39,27 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
+    /// Makes the directory, which is still empty when it is new.
+    pub(crate) fn prepare(place: &Place) -> io::Result<Self> {
+        match place {
+            Place::Private => {
+                // The guard, which is the server's user, removes the directory in the end.
+                let account = Account::for_programs()?;
+                let directory = temporary_directory(&["/var/tmp", "/tmp"], "hook-pg-", account)?;
+                Ok(Self { directory, account })
+            }
+            Place::Kept(wanted) => {
+                let directory =
+                    reachable_directory(wanted, Account::choose(&wanted.join("data"))?)?;
+                let account = Account::choose(&directory.join("data"))?;
+                if account.is_none() {
+                    fs::set_permissions(&directory, Permissions::from_mode(0o700))?;
+                }
+                Ok(Self { directory, account })
+            }
+        }
+    }
+
     pub(crate) fn data(&self) -> PathBuf {
         self.directory.join("data")
     }
@@ -96,13 +119,13 @@ impl Cluster {
             .ok()
     }
 
-    /// Makes the data directory and the password. `flush` makes it survive a loss of power.
+    /// Makes the data directory and the password.
     ///
     /// The outer result is about our own files; the inner one holds what initdb said when it failed.
     pub(crate) fn create(
         &self,
         binaries: &Binaries,
-        flush: Flush,
+        durability: Durability,
     ) -> io::Result<Result<(), String>> {
         let unfinished = self.directory.join("data.new");
         match fs::remove_dir_all(&unfinished) {
@@ -133,8 +156,11 @@ impl Cluster {
                 "--encoding=UTF8",
                 "--locale=C",
             ]);
-        if flush == Flush::No {
-            command.arg("--no-sync");
+        match durability {
+            Durability::Full => {}
+            Durability::Off => {
+                command.arg("--no-sync");
+            }
         }
         tame(&mut command, self.account);
         let output = output_within(&mut command, INITDB_TIMEOUT)?;
@@ -146,13 +172,6 @@ impl Cluster {
         fs::rename(&unfinished, self.data())?;
         Ok(Ok(()))
     }
-}
-
-/// Whether initdb waits until the disk has its files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Flush {
-    Yes,
-    No,
 }
 
 /// Writes a file that only its owner can read, also when it existed with other rights.

@@ -7,10 +7,14 @@
 //! tests on many runtimes. Async code calls it inside `tokio::task::spawn_blocking`.
 
 mod account;
+mod claim;
 mod cluster;
+mod directories;
 pub mod fetch;
 pub mod find;
 mod guard;
+mod launch;
 mod occupant;
+pub mod options;
 pub mod server;
 mod wait;

@@ -15,10 +15,6 @@ const STEP: Duration = Duration::from_millis(10);
     clippy::disallowed_types,
     reason = "no runtime here, and its clock may be paused"
 )]
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the one sleep of this blocking crate"
-)]
 pub(crate) fn wait_until(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
     let start = std::time::Instant::now();
     loop {
@@ -28,8 +24,17 @@ pub(crate) fn wait_until(limit: Duration, mut condition: impl FnMut() -> bool) -
         if start.elapsed() >= limit {
             return false;
         }
-        std::thread::sleep(STEP);
+        pause(STEP);
     }
+}
+
+/// Lets some time pass.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one sleep of this blocking crate"
+)]
+pub(crate) fn pause(duration: Duration) {
+    std::thread::sleep(duration);
 }
 
 /// Waits for a child to end; false when it still runs after `limit`.

@@ -12,7 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 
 use hook_localpg::find::Search;
-use hook_localpg::server::{Durability, Options, PgServer, StartError};
+use hook_localpg::options::{Durability, Options};
+use hook_localpg::server::{PgServer, StartError};
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{Connection, PgConnection, PgPool};
 
@@ -65,7 +66,10 @@ impl TestDb {
             server
         })
         .await;
-        Self { name, server: Server::Own(Arc::new(Mutex::new(server))) }
+        Self {
+            name,
+            server: Server::Own(Arc::new(Mutex::new(server))),
+        }
     }
 
     /// Address of the database, with the password.
@@ -92,23 +96,31 @@ impl TestDb {
 
     /// Gives a single connection to the database.
     pub async fn connect(&self) -> PgConnection {
-        PgConnection::connect(&self.url()).await.expect("the test's own Postgres takes connections")
+        PgConnection::connect(&self.url())
+            .await
+            .expect("the test's own Postgres takes connections")
     }
 
     /// Stops the server of a [`TestDb::durable`] in good order.
     pub async fn stop_server(&self) {
-        self.with_server(PgServer::stop).await.expect("Postgres stops");
+        self.with_server(PgServer::stop)
+            .await
+            .expect("Postgres stops");
     }
 
     /// Stops the server of a [`TestDb::durable`] as a crash would: what was committed is still
     /// there after [`TestDb::start_server`], and nothing else is.
     pub async fn crash_server(&self) {
-        self.with_server(PgServer::stop_immediate).await.expect("Postgres stops");
+        self.with_server(PgServer::stop_immediate)
+            .await
+            .expect("Postgres stops");
     }
 
     /// Starts the server of a [`TestDb::durable`] again, under the same address.
     pub async fn start_server(&self) {
-        self.with_server(PgServer::start_again).await.expect("Postgres starts again");
+        self.with_server(PgServer::start_again)
+            .await
+            .expect("Postgres starts again");
     }
 
     /// Runs a blocking action on the server of a [`TestDb::durable`].
@@ -132,16 +144,27 @@ impl TestDb {
         let server = blocking(shared).await;
         let name = unique_name();
         let ended = std::mem::take(&mut *ENDED.lock().unwrap_or_else(PoisonError::into_inner));
-        let mut connection =
-            PgConnection::connect(&server.url()).await.expect("the shared Postgres answers");
+        let mut connection = PgConnection::connect(&server.url())
+            .await
+            .expect("the shared Postgres answers");
         for database in ended {
             let sql = format!("DROP DATABASE IF EXISTS {database} WITH (FORCE)");
-            execute(&mut connection, sql).await.expect("a database without users can be dropped");
+            execute(&mut connection, sql)
+                .await
+                .expect("a database without users can be dropped");
         }
         let sql = format!("CREATE DATABASE {name} TEMPLATE {template}");
-        execute(&mut connection, sql).await.expect("a database can be created");
-        connection.close().await.expect("the shared Postgres answers");
-        Self { name, server: Server::Shared(server) }
+        execute(&mut connection, sql)
+            .await
+            .expect("a database can be created");
+        connection
+            .close()
+            .await
+            .expect("the shared Postgres answers");
+        Self {
+            name,
+            server: Server::Shared(server),
+        }
     }
 }
 
@@ -171,35 +194,54 @@ fn shared() -> &'static PgServer {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "tests have no config.rs; this is their one place")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "tests have no config.rs; this is their one place"
+)]
 fn options(durability: Durability) -> Options {
     let binaries = Search::from_vars(|name| std::env::var(name).ok())
         .find()
         .unwrap_or_else(|error| panic!("no Postgres for the tests: {}", chain(&error)));
     // Every test has a pool or two, and system tests have three processes with a pool each.
     let settings = vec![("max_connections".to_owned(), "300".to_owned())];
-    Options { durability, settings, ..Options::new(binaries) }
+    Options {
+        durability,
+        settings,
+        ..Options::new(binaries)
+    }
 }
 
 /// Creates a database and applies all migrations to it.
 async fn create_migrated(server: &PgServer, database: &str) -> Result<(), String> {
     let work = async {
         let mut connection = PgConnection::connect(&server.url()).await?;
-        execute(&mut connection, format!("CREATE DATABASE {database} TEMPLATE template0")).await?;
+        execute(
+            &mut connection,
+            format!("CREATE DATABASE {database} TEMPLATE template0"),
+        )
+        .await?;
         connection.close().await
     };
     work.await.map_err(|error| chain(&error))?;
-    let mut connection =
-        PgConnection::connect(&server.url_of(database)).await.map_err(|error| chain(&error))?;
-    hook_common::migrate::run(&mut connection).await.map_err(|error| chain(&error))?;
+    let mut connection = PgConnection::connect(&server.url_of(database))
+        .await
+        .map_err(|error| chain(&error))?;
+    hook_common::migrate::run(&mut connection)
+        .await
+        .map_err(|error| chain(&error))?;
     // A template with a connection cannot be copied, so wait until the server has let go of it.
     connection.close().await.map_err(|error| chain(&error))
 }
 
 /// Runs a statement with a name in it, which a bound value cannot be.
-#[expect(clippy::disallowed_types, reason = "database names are our own constants and numbers")]
+#[expect(
+    clippy::disallowed_types,
+    reason = "database names are our own constants and numbers"
+)]
 async fn execute(connection: &mut PgConnection, sql: String) -> Result<(), sqlx::Error> {
-    sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(connection).await?;
+    sqlx::raw_sql(sqlx::AssertSqlSafe(sql))
+        .execute(connection)
+        .await?;
     Ok(())
 }
 
