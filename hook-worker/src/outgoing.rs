@@ -219,4 +219,3 @@ fn invalid(text: impl Into<Cow<'static, str>>) -> Refusal {
         text: text.into(),
     }
 }
-

@@ -211,4 +211,3 @@ fn name_server(address: SocketAddr) -> NameServerConfig {
     tcp.port = address.port();
     NameServerConfig::new(address.ip(), true, vec![udp, tcp])
 }
-

@@ -138,8 +138,7 @@ async fn settle(stream: &TcpStream) -> Result<(), Failure> {
     let peek = pin!(stream.peek(&mut byte));
     match timeout(SETTLE, peek).await {
         Err(_) => Ok(()),
-        // Bytes before a request are the HTTP parser's to judge.
-        Ok(Ok(1..)) => Ok(()),
+        Ok(Ok(1..)) => Err(Failure::spoke_first()),
         Ok(Ok(0) | Err(_)) => Err(Failure::new(
             TransportError::Connect,
             "the connection was closed as soon as it was made",

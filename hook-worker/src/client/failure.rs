@@ -38,6 +38,12 @@ impl Failure {
         Self::new(TransportError::Timeout, text)
     }
 
+    /// The peer sent bytes before it was asked anything.
+    pub(crate) const fn spoke_first() -> Self {
+        let text = "the peer speaks first, so this is not HTTP";
+        Self::new(TransportError::InvalidResponse, text)
+    }
+
     /// Says whether a byte of the answer had come.
     pub(crate) const fn unanswered(mut self, unanswered: bool) -> Self {
         self.unanswered = unanswered;
@@ -66,6 +72,9 @@ impl Failure {
         }
         if source_of::<rustls::Error>(error).is_some() {
             return Self::new(TransportError::Tls, "the peer ended the TLS session");
+        }
+        if meter.written_bytes() == 0 && meter.read_bytes() > 0 {
+            return Self::spoke_first();
         }
         if meter.written_bytes() == 0 {
             let text = "the connection was gone before the request";

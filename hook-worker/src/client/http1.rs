@@ -130,7 +130,7 @@ impl Http1 {
         &mut self,
         request: hyper::Request<Full<Bytes>>,
     ) -> Result<Response<Incoming>, Failure> {
-        let read_before = self.meter.read_bytes();
+        let before = (self.meter.read_bytes(), self.meter.written_bytes());
         let driver = &mut self.driver;
         let mut response = pin!(self.sender.send_request(request));
         let result = std::future::poll_fn(|cx| {
@@ -142,7 +142,9 @@ impl Http1 {
             }
         })
         .await;
-        let unanswered = self.meter.read_bytes() == read_before;
+        // Bytes that came although nothing had been sent were not an answer to this request.
+        let unanswered =
+            self.meter.read_bytes() == before.0 || self.meter.written_bytes() == before.1;
         match result {
             Some(Ok(response)) => Ok(response),
             Some(Err(error)) => Err(Failure::of_http(&error, &self.meter).unanswered(unanswered)),

@@ -1,0 +1,7 @@
+//! One attempt at a time against a scripted receiver: what goes over the wire, and what is made
+//! of the answer. No Postgres is involved.
+
+mod answers;
+mod kit;
+mod requests;
+mod reuse;
