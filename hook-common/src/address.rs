@@ -108,6 +108,12 @@ pub struct AllowNets(Vec<IpNet>);
 #[error("'{0}' is not a network: write an address and a prefix length, such as 10.0.0.0/8")]
 pub struct NotANetwork(pub String);
 
+impl From<Vec<IpNet>> for AllowNets {
+    fn from(nets: Vec<IpNet>) -> Self {
+        Self(nets)
+    }
+}
+
 impl AllowNets {
     /// Reads comma-separated networks; an address alone is a network of one.
     ///

@@ -14,5 +14,7 @@ pub mod ops;
 pub mod periodic;
 pub mod problem;
 pub mod queue;
+pub mod retry;
+pub mod retry_after;
 pub mod target;
 pub mod url_rules;
