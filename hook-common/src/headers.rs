@@ -5,8 +5,6 @@
 //! frame the message, that belong to this product, or that open a cloud's metadata service are
 //! refused. The API asks on the way in, and the worker asks again, for rows made by SQL.
 
-use std::collections::HashSet;
-
 use crate::problem::{Code, Problem, Problems, push_token};
 
 /// Most headers of one job.
@@ -56,24 +54,21 @@ pub fn check(
         problems.push(too_many());
         return Err(problems);
     }
-    let mut seen = HashSet::with_capacity(headers.len() + 1);
-    if basic.is_some() {
-        seen.insert("authorization".to_owned());
-    }
-    let mut bytes_total = 0;
-    for (name, value) in &mut headers {
+    for (_, value) in &mut headers {
         trim(value);
-        bytes_total += name.len() + value.len();
-        if let Some((code, detail)) = fault_of_name(name).or_else(|| fault_of_value(value)) {
+    }
+    for (index, (name, value)) in headers.iter().enumerate() {
+        let fault = fault_of_name(name)
+            .or_else(|| fault_of_value(value))
+            .or_else(|| fault_beside(name, &headers[..index], basic));
+        if let Some((code, detail)) = fault {
             problems.push(at_header(code, name, detail));
-        } else if !seen.insert(name.to_ascii_lowercase()) {
-            problems.push(at_header(
-                Code::HeaderDuplicate,
-                name,
-                duplicate(name, basic),
-            ));
         }
     }
+    let bytes_total: usize = headers
+        .iter()
+        .map(|(name, value)| name.len() + value.len())
+        .sum();
     if bytes_total > TOTAL_BYTES_MAX {
         let detail = "all names and values together must have at most 32 KiB";
         problems.push(Problem::new(Code::HeaderInvalid, "/headers", detail));
@@ -125,12 +120,21 @@ pub(crate) fn too_many() -> Problem {
     )
 }
 
-fn duplicate(name: &str, basic: Option<&str>) -> &'static str {
+/// Compares a name with those before it. There are few enough for that, see [`COUNT_MAX`].
+fn fault_beside(
+    name: &str,
+    earlier: &[(String, String)],
+    basic: Option<&str>,
+) -> Option<(Code, &'static str)> {
     if basic.is_some() && name.eq_ignore_ascii_case("authorization") {
-        "the user info of the URL is sent as this header already"
-    } else {
-        "a header name may come once, in whatever case"
+        let detail = "the user info of the URL is sent as this header already";
+        return Some((Code::HeaderDuplicate, detail));
     }
+    let is_same = |(other, _): &(String, String)| name.eq_ignore_ascii_case(other);
+    earlier.iter().any(is_same).then_some((
+        Code::HeaderDuplicate,
+        "a header name may come once, in whatever case",
+    ))
 }
 
 fn fault_of_name(name: &str) -> Option<(Code, &'static str)> {
@@ -170,7 +174,11 @@ fn trim(value: &mut String) {
 
 /// Whether RFC 9110 allows this byte in a header name.
 fn is_token(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+    matches!(
+        byte,
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'!' | b'#'..=b'\'' | b'*' | b'+' | b'-' | b'.'
+            | b'^'..=b'`' | b'|' | b'~'
+    )
 }
 
 #[cfg(test)]

@@ -187,4 +187,26 @@ mod tests {
         }
         check("١٢٠".as_bytes(), None);
     }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::test_runner::Config {
+            failure_persistence: None,
+            ..Default::default()
+        })]
+
+        #[test]
+        fn any_value_is_judged(value in proptest::collection::vec(proptest::num::u8::ANY, 0..40)) {
+            let wait = parse(&value, DateTime::UNIX_EPOCH);
+            assert!(wait.is_none_or(|wait| wait.as_secs() <= HINT_MAX_SECONDS));
+        }
+
+        #[test]
+        fn every_date_is_read(seconds in 1..HINT_MAX_SECONDS) {
+            let time = DateTime::UNIX_EPOCH + Duration::from_secs(seconds);
+            let text = time.format("%a, %d %b %Y %H:%M:%S GMT").to_string();
+            let expected = Some(Duration::from_secs(seconds));
+            assert_eq!(parse(text.as_bytes(), DateTime::UNIX_EPOCH), expected);
+            assert_eq!(parse(seconds.to_string().as_bytes(), DateTime::UNIX_EPOCH), expected);
+        }
+    }
 }

@@ -185,7 +185,7 @@ impl Judge<'_> {
     }
 
     fn header_pairs(&mut self, raw: &RawValue) -> Vec<(String, String)> {
-        let Some(members) = self.members(raw, "/headers") else {
+        let Some(members) = self.members(raw, self.under_base("/headers")) else {
             return Vec::new();
         };
         let mut pairs = Vec::with_capacity(members.list.len() + 2);
@@ -201,19 +201,15 @@ impl Judge<'_> {
         pairs
     }
 
-    /// The members of the object in a field beside `url`; lists a problem where there is none.
-    fn members<'v>(&mut self, raw: &'v RawValue, field: &str) -> Option<json::Members<'v>> {
+    /// The members of an object; lists a problem where there is none.
+    fn members<'v>(&mut self, raw: &'v RawValue, pointer: String) -> Option<json::Members<'v>> {
         if !raw.get().starts_with('{') {
-            self.refuse(self.under_base(field), "must be an object");
+            self.refuse(pointer, "must be an object");
             return None;
         }
-        match json::members(self.text, raw.get()) {
-            Ok(members) => Some(members),
-            Err(problem) => {
-                self.problems.push(problem);
-                None
-            }
-        }
+        json::members(self.text, raw.get())
+            .map_err(|problem| self.problems.push(problem))
+            .ok()
     }
 
     fn metadata(&mut self, raw: Option<&RawValue>) -> Option<String> {
@@ -317,19 +313,8 @@ impl Judge<'_> {
     }
 
     fn signing(&mut self, raw: Option<&RawValue>) -> Vec<String> {
-        let Some(raw) = raw else {
+        let Some(members) = raw.and_then(|raw| self.members(raw, "/signing".to_owned())) else {
             return Vec::new();
-        };
-        if !raw.get().starts_with('{') {
-            self.refuse("/signing", "must be an object");
-            return Vec::new();
-        }
-        let members = match json::members(self.text, raw.get()) {
-            Ok(members) => members,
-            Err(problem) => {
-                self.problems.push(problem);
-                return Vec::new();
-            }
         };
         let mut secrets = None;
         for (name, value) in members.list {

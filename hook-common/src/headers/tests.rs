@@ -1,5 +1,7 @@
 use super::*;
 
+mod properties;
+
 fn pair(name: &str, value: &str) -> (String, String) {
     (name.to_owned(), value.to_owned())
 }
@@ -195,5 +197,13 @@ fn secrets_are_known_by_their_names() {
     }
     for name in ["content-type", "user-agent", "x-request-id"] {
         assert!(!is_secret(name), "{name}");
+    }
+}
+
+#[test]
+fn names_are_tokens_of_rfc_9110() {
+    for byte in 0..=127_u8 {
+        let expected = byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+        assert_eq!(is_token(byte), expected, "{:?}", char::from(byte));
     }
 }

@@ -1,5 +1,7 @@
 use super::*;
 
+mod properties;
+
 /// Names a test after the id of the case that it holds.
 macro_rules! cases {
     ($check:ident: $($id:ident $input:expr $(, $more:expr)*;)+) => {
