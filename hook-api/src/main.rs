@@ -1,3 +1,13 @@
-//! The `hook-api` binary.
+//! `hook-api`: the HTTP API that producers enqueue jobs with.
 
-fn main() {}
+use std::process::ExitCode;
+
+use hook_common::{config::Binary, start};
+
+fn main() -> ExitCode {
+    start::main(
+        Binary::Api,
+        hook_api::config::Config::read,
+        hook_api::service::run,
+    )
+}

@@ -1,0 +1,77 @@
+//! How many jobs wait, roughly, and whether that is too many.
+//!
+//! A count of a large table is dear, so it is made now and then and corrected by what this process
+//! stores in between. Other processes' jobs are seen with the next count: the limit may be passed
+//! by what they all store within one interval.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use hook_common::{db::Db, problem::Code, queue::Queue};
+
+use crate::problem::Refusal;
+
+/// After "the queue is full", a client should wait this long.
+const FULL_PAUSE: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// The limit of waiting jobs and the estimate that is held against it.
+#[derive(Debug)]
+pub(crate) struct Depth {
+    /// `None` means no limit.
+    waiting_max: Option<i64>,
+    estimate: AtomicI64,
+    queue: Queue,
+    db: Db,
+}
+
+impl Depth {
+    pub(crate) fn new(waiting_max: Option<usize>, queue: Queue, db: Db) -> Self {
+        Self {
+            waiting_max: waiting_max.map(|max| i64::try_from(max).unwrap_or(i64::MAX)),
+            estimate: AtomicI64::new(0),
+            queue,
+            db,
+        }
+    }
+
+    /// Whether there is a limit at all.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.waiting_max.is_some()
+    }
+
+    /// Refuses `jobs` more when they do not fit.
+    pub(crate) fn refuse_full(&self, jobs: usize) -> Result<(), Refusal> {
+        let Some(max) = self.waiting_max else {
+            return Ok(());
+        };
+        let jobs = i64::try_from(jobs).unwrap_or(i64::MAX);
+        if self.estimate.load(Ordering::Relaxed).saturating_add(jobs) > max {
+            let detail = "as many jobs are waiting as may be";
+            return Err(Refusal::later(Code::QueueFull, detail, FULL_PAUSE));
+        }
+        Ok(())
+    }
+
+    /// Counts jobs that were stored just now.
+    pub(crate) fn add(&self, jobs: usize) {
+        if self.is_limited() {
+            let jobs = i64::try_from(jobs).unwrap_or(i64::MAX);
+            self.estimate.fetch_add(jobs, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts the waiting jobs once; does nothing without a limit.
+    ///
+    /// # Errors
+    /// Postgres could not be asked; the old estimate stays.
+    pub(crate) async fn count_once(&self) -> sqlx::Result<()> {
+        let Some(max) = self.waiting_max else {
+            return Ok(());
+        };
+        let waiting = self.queue.waiting_estimate(max.saturating_add(1)).await;
+        let waiting = waiting.inspect_err(|error| {
+            self.db.observe(error);
+        })?;
+        self.estimate.store(waiting, Ordering::Relaxed);
+        Ok(())
+    }
+}

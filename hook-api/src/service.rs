@@ -1,0 +1,168 @@
+//! Puts the parts together: listener, loops, and what they share.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::Context as _;
+use hook_common::{
+    envelope,
+    lifecycle::{Loops, Stop},
+    ops::Readiness,
+    periodic::{Heartbeats, Interval},
+    queue::Queue,
+    start::Context,
+};
+use tokio::net::TcpListener;
+use tracing::info;
+
+use crate::{
+    admission::{Admission, BodyLimits},
+    app::App,
+    auth::Tokens,
+    config::Config,
+    depth::Depth,
+    front::Front,
+    group_commit::{CommitterParts, Enqueuer},
+    known_secrets::KnownSecrets,
+    listener,
+    penalties::{self, Penalties, Refresh},
+    routes,
+    wake::Waker,
+};
+
+/// The condition of readiness that the first snapshot of penalties proves.
+const PENALTIES: &str = "penalties";
+/// A refresh of the penalties, or a count of the queue, that takes longer has failed.
+const REFRESH_LIMIT: Duration = Duration::from_secs(5);
+/// How often the waiting jobs are counted, and ages are exported.
+const MEASURE_EVERY: Duration = Duration::from_secs(1);
+/// A penalty counts until so many refreshes have passed without a worker confirming it.
+const STALE_REFRESHES: u32 = 4;
+
+/// Starts the listener and the loops of the API, and gives the loops back.
+///
+/// # Errors
+/// When the address cannot be listened on.
+pub async fn run(config: Config, context: Context) -> anyhow::Result<Loops> {
+    let Context {
+        common: _,
+        db,
+        stop,
+        readiness,
+        heartbeats,
+        mut loops,
+    } = context;
+    let listener = TcpListener::bind(config.listen)
+        .await
+        .with_context(|| format!("listening on {} (HOOK_API_LISTEN)", config.listen))?;
+    let address = listener
+        .local_addr()
+        .context("asking for the own address")?;
+    let queue = Queue::new(db.clone());
+
+    let (waker, wake_loop) = Waker::new(queue.clone(), db.clone());
+    loops.spawn("wake", wake_loop.run(stop.clone()));
+    let (enqueuer, committer) = Enqueuer::new(CommitterParts {
+        queue: queue.clone(),
+        db: db.clone(),
+        waker,
+        key_ttl: config.idempotency_ttl,
+        waiting_max: config.in_flight_max,
+    });
+    loops.spawn("group_commit", committer.run(heartbeats.clone()));
+
+    let snapshot_limits = penalties::Limits {
+        targets_max: config.penalty_targets_max,
+        stale_after: config.penalty_refresh * STALE_REFRESHES,
+    };
+    let (penalties, refresh) = Penalties::new(queue.clone(), db.clone(), snapshot_limits);
+    let depth = Arc::new(Depth::new(
+        config.queue_depth_max,
+        queue.clone(),
+        db.clone(),
+    ));
+    let mut periodic = PeriodicLoops {
+        loops: &mut loops,
+        heartbeats: &heartbeats,
+        stop: &stop,
+    };
+    periodic.refresh_penalties(refresh, config.penalty_refresh, readiness.clone());
+    periodic.measure(Arc::clone(&depth), penalties.clone());
+
+    let body_limits = BodyLimits {
+        bytes_max: config.body_max,
+        timeout: config.body_timeout,
+    };
+    let app = App {
+        admission: Admission::new(config.in_flight_max, body_limits, readiness, stop.clone()),
+        enqueuer,
+        queue,
+        db,
+        penalties,
+        depth,
+        known_secrets: KnownSecrets::default(),
+        envelope: envelope::Limits {
+            job_body_max: config.job_body_max,
+            allow_nets: config.allow_nets,
+            https_only: config.https_only,
+        },
+        sealer: config.sealer,
+    };
+    let tokens = Tokens::new(&config.tokens, &config.enqueue_tokens);
+    let front = Front::new(routes::router(Arc::new(app)), tokens);
+    let limits = listener::Limits {
+        connections_max: config.connections_max,
+        head_timeout: config.head_timeout,
+    };
+    loops.spawn(
+        "listener",
+        listener::run(listener, front, limits, heartbeats, stop),
+    );
+    info!(listener = "public", %address, "listening");
+    Ok(loops)
+}
+
+/// Starts loops that run on an interval.
+struct PeriodicLoops<'a> {
+    loops: &'a mut Loops,
+    heartbeats: &'a Heartbeats,
+    stop: &'a Stop,
+}
+
+impl PeriodicLoops<'_> {
+    fn refresh_penalties(&mut self, refresh: Refresh, every: Duration, readiness: Readiness) {
+        readiness.require(PENALTIES);
+        self.start(
+            Interval::new("penalties", every, REFRESH_LIMIT),
+            move || {
+                let (refresh, readiness) = (refresh.clone(), readiness.clone());
+                async move {
+                    refresh.refresh_once().await?;
+                    readiness.prove(PENALTIES);
+                    Ok(())
+                }
+            },
+        );
+    }
+
+    fn measure(&mut self, depth: Arc<Depth>, penalties: Penalties) {
+        self.start(
+            Interval::new("measure", MEASURE_EVERY, REFRESH_LIMIT),
+            move || {
+                penalties.export_age();
+                let depth = Arc::clone(&depth);
+                async move { depth.count_once().await }
+            },
+        );
+    }
+
+    fn start<Step, Running>(&mut self, interval: Interval, step: Step)
+    where
+        Step: FnMut() -> Running + Send + 'static,
+        Running: Future<Output = sqlx::Result<()>> + Send + 'static,
+    {
+        let (heartbeats, stop) = (self.heartbeats.clone(), self.stop.clone());
+        self.loops.spawn_fallible(interval.name, async move {
+            Ok(interval.run(&heartbeats, &stop, step).await?)
+        });
+    }
+}

@@ -1,0 +1,112 @@
+//! Tells workers of new jobs, after their commit and apart from it.
+//!
+//! A notification takes a lock that all of the database's notifying transactions share, so it is
+//! sent by a statement of its own, for all jobs of a few milliseconds at once. It may get lost:
+//! workers poll as well.
+
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use hook_common::{
+    db::Db,
+    lifecycle::{Stop, within},
+    queue::{Queue, Wake},
+    target::TargetId,
+};
+use tokio::sync::mpsc;
+use tracing::debug;
+
+/// Notifications of this process are at least this far apart.
+const EVERY: Duration = Duration::from_millis(5);
+/// With more targets than this, workers are told to look at all of them.
+const TARGETS_MAX: usize = 300;
+/// A notification that takes longer is given up.
+const LIMIT: Duration = Duration::from_secs(2);
+
+/// Where targets with new jobs are noted; cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Waker {
+    pending: Arc<Mutex<HashSet<TargetId>>>,
+    signal: mpsc::Sender<()>,
+}
+
+/// The loop that passes them on.
+#[derive(Debug)]
+pub(crate) struct WakeLoop {
+    pending: Arc<Mutex<HashSet<TargetId>>>,
+    signal: mpsc::Receiver<()>,
+    queue: Queue,
+    db: Db,
+}
+
+impl Waker {
+    pub(crate) fn new(queue: Queue, db: Db) -> (Self, WakeLoop) {
+        let pending = Arc::<Mutex<_>>::default();
+        let (send, receive) = mpsc::channel(1);
+        let waker = Self {
+            pending: Arc::clone(&pending),
+            signal: send,
+        };
+        let wake_loop = WakeLoop {
+            pending,
+            signal: receive,
+            queue,
+            db,
+        };
+        (waker, wake_loop)
+    }
+
+    /// Notes that these targets have new jobs.
+    pub(crate) fn wake(&self, targets: impl IntoIterator<Item = TargetId>) {
+        {
+            let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+            for target in targets {
+                // One more than can be named says all that there is to say.
+                if pending.len() <= TARGETS_MAX {
+                    pending.insert(target);
+                }
+            }
+            if pending.is_empty() {
+                return;
+            }
+        }
+        // A full channel means that the loop is about to look anyway.
+        let _full_or_closed = self.signal.try_send(());
+    }
+}
+
+impl WakeLoop {
+    /// Passes on what is noted, until every [`Waker`] is gone.
+    pub(crate) async fn run(mut self, stop: Stop) {
+        while self.signal.recv().await.is_some() {
+            self.pass_on().await;
+            stop.pause(EVERY).await;
+        }
+    }
+
+    async fn pass_on(&self) {
+        let pending = {
+            let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::take(&mut *pending)
+        };
+        if pending.is_empty() {
+            return;
+        }
+        let wake = if pending.len() > TARGETS_MAX {
+            Wake::All
+        } else {
+            Wake::Targets(pending.into_iter().collect())
+        };
+        match within(LIMIT, self.queue.notify(&wake)).await {
+            Some(Ok(())) => {}
+            Some(Err(error)) => {
+                let fault = self.db.observe(&error);
+                debug!(fault = fault.as_str(), "workers could not be notified");
+            }
+            None => debug!("workers could not be notified in time"),
+        }
+    }
+}
