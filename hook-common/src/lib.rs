@@ -2,6 +2,7 @@
 
 pub mod address;
 pub mod config;
+pub mod db;
 pub mod envelope;
 pub mod gate;
 pub mod headers;
@@ -16,5 +17,8 @@ pub mod problem;
 pub mod queue;
 pub mod retry;
 pub mod retry_after;
+pub mod seal;
+pub mod secret_value;
+pub mod start;
 pub mod target;
 pub mod url_rules;

@@ -66,7 +66,8 @@ impl Filter {
     /// # Errors
     /// When a part is neither.
     pub fn parse(text: &str) -> Result<Self, BadFilter> {
-        let mut parts = Vec::new();
+        // The pool of sqlx warns once for each connection that is lost; `db` says it once for all.
+        let mut parts = vec!["sqlx=error".to_owned()];
         for part in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
             match part.parse::<LevelFilter>() {
                 Ok(level) => {

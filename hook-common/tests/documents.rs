@@ -8,7 +8,7 @@ fn check(file: &str, expected: &str) {
         .join("../docs")
         .join(file);
     if env::var_os("UPDATE_DOCS").is_some() {
-        fs::write(&path, expected).unwrap();
+        fs::write(&path, expected).expect("docs can be written");
         return;
     }
     let found = fs::read_to_string(&path).unwrap_or_default();

@@ -341,7 +341,7 @@ const DEQUEUE: &[Setting] = &[
     Setting {
         name: "HOOK_DEQUEUE_BATCH_MAX",
         used_by: WORKER,
-        default: Text("50"),
+        default: Computed("50, or as many as there are slots"),
         form: "whole number",
         says: "Jobs taken by one statement; at most `HOOK_WORKER_SLOTS`.",
         too_small: "more statements for the same work",

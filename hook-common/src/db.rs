@@ -1,0 +1,320 @@
+//! The way to Postgres: one pool per process, and the knowledge of when to throw it away.
+//!
+//! A pool of sqlx keeps connections for as long as they look alive. Three kinds of them look
+//! alive and are not: connections to a server that has gone silently, connections to a server
+//! that has become read-only, and connections that a cancelled `BEGIN` left inside a transaction,
+//! where the next borrower's statement succeeds and is never committed. [`Db`] replaces the pool
+//! when it finds the first two ([`Db::watch`]) and closes the third kind as it comes back.
+//!
+//! No session state is ever set: a transaction pooler may stand in between. Limits on the server's
+//! side travel as start-up options and are given up where a pooler refuses them.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError, RwLock},
+    time::Duration,
+};
+
+use sqlx::{
+    ConnectOptions as _, PgConnection, PgPool, Postgres,
+    pool::PoolConnection,
+    postgres::{PgConnectOptions, PgPoolOptions},
+};
+use tokio::time::Instant;
+use tracing::warn;
+
+use crate::{
+    config::CommonConfig,
+    metrics::process::{DB_FAULTS_TOTAL, DB_POOL_REBUILDS_TOTAL},
+    ops::Readiness,
+};
+
+pub mod fault;
+
+mod hygiene;
+mod startup;
+mod watch;
+
+pub use fault::Fault;
+pub use startup::{SCHEMA, StartFault};
+
+/// Asking for a connection fails after this: whoever waits longer has lost its own caller.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_millis(1500);
+/// A connection that cannot be opened within this counts as not there.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// Pools are not thrown away more often than this, except by [`Reason::Starving`].
+const REBUILD_EVERY: Duration = Duration::from_secs(2);
+/// A pool that starves under honest load must not be thrown away again and again: what runs on
+/// the old connections goes on running in Postgres.
+const REBUILD_STARVING_EVERY: Duration = Duration::from_secs(30);
+
+/// The process's way to Postgres; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Db {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    name: &'static str,
+    pool: RwLock<PgPool>,
+    direct: PgConnectOptions,
+    /// Whether a pooler is known to stand before Postgres.
+    pooled: bool,
+    readiness: Option<Readiness>,
+    rebuilt: Mutex<Option<Instant>>,
+}
+
+/// Why a pool is thrown away.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Reason {
+    /// Its connections are dead.
+    Unreachable,
+    /// Its connections lead to a server that does not write.
+    NotWritable,
+    /// Its connections hold prepared statements that no longer fit.
+    StaleStatements,
+    /// Nothing comes out of it while a new connection works.
+    Starving,
+    /// The server or pooler refused the start-up options.
+    StartupOptions,
+}
+
+impl Reason {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unreachable => "unreachable",
+            Self::NotWritable => "not_writable",
+            Self::StaleStatements => "stale_statements",
+            Self::Starving => "starving",
+            Self::StartupOptions => "startup_options",
+        }
+    }
+}
+
+impl Db {
+    /// Prepares the way; connects to nothing yet. Must be called within a Tokio runtime.
+    ///
+    /// # Errors
+    /// When a URL cannot be read, which the reader of the settings has ruled out.
+    pub fn new(config: &CommonConfig, readiness: Readiness) -> sqlx::Result<Self> {
+        let name = config.binary.as_str();
+        let base = connect_options(config.database_url.expose(), name)?;
+        let direct = match &config.database_direct_url {
+            Some(url) => connect_options(url.expose(), name)?,
+            None => base.clone(),
+        };
+        let pooled = config.database_direct_url.is_some();
+        let options = if pooled {
+            base
+        } else {
+            base.options(startup_options(config.db_statement_timeout))
+        };
+        let connections = u32::try_from(config.db_pool_max).unwrap_or(u32::MAX);
+        let pool = pool_options(name, connections).connect_lazy_with(options);
+        Ok(Self::of(name, pool, direct, pooled, Some(readiness)))
+    }
+
+    /// Uses a pool that somebody else has made; for tests and commands.
+    #[must_use]
+    pub fn around(pool: PgPool) -> Self {
+        let direct = pool.connect_options().as_ref().clone();
+        Self::of("hook", pool, direct, false, None)
+    }
+
+    fn of(
+        name: &'static str,
+        pool: PgPool,
+        direct: PgConnectOptions,
+        pooled: bool,
+        readiness: Option<Readiness>,
+    ) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                name,
+                pool: RwLock::new(pool),
+                direct,
+                pooled,
+                readiness,
+                rebuilt: Mutex::default(),
+            }),
+        }
+    }
+
+    /// The pool of the moment. It may be replaced at any time: ask again for each statement.
+    #[must_use]
+    pub fn pool(&self) -> PgPool {
+        let pool = self.inner.pool.read();
+        pool.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Borrows a connection. Whatever fails here has sent nothing, so it can be tried again.
+    ///
+    /// # Errors
+    /// [`Fault::Overloaded`] when all connections are in use, [`Fault::Unreachable`] and others
+    /// when none can be opened.
+    ///
+    /// # Cancel safety
+    /// Dropped while waiting, it holds nothing.
+    pub async fn acquire(&self) -> Result<PoolConnection<Postgres>, Fault> {
+        loop {
+            let error = match self.pool().acquire().await {
+                Ok(connection) => return Ok(connection),
+                // The pool was replaced while we waited in its line: join the new one.
+                Err(sqlx::Error::PoolClosed) if !self.pool().is_closed() => continue,
+                Err(error) => error,
+            };
+            let near = self.readiness().is_none_or(Readiness::postgres_is_near);
+            let fault = Fault::of_acquire(&error, near);
+            self.note(fault, &error);
+            return Err(fault);
+        }
+    }
+
+    /// Opens a connection of its own past any pooler, for `LISTEN` and migrations. It has no
+    /// limit on the duration of statements.
+    ///
+    /// # Errors
+    /// Whatever Postgres or the way to it says; after three seconds of silence, a timeout.
+    ///
+    /// # Cancel safety
+    /// Dropped while connecting, it leaves nothing behind.
+    pub async fn connect_direct(&self) -> sqlx::Result<PgConnection> {
+        connect(&self.inner.direct).await
+    }
+
+    /// Judges the error of a statement, counts it, and throws the pool away when the error says
+    /// that its connections are of no more use.
+    pub fn observe(&self, error: &sqlx::Error) -> Fault {
+        let fault = Fault::of(error);
+        self.note(fault, error);
+        fault
+    }
+
+    /// Closes every connection of the pool and lets no new one be opened; for the end.
+    pub async fn close(&self) {
+        self.pool().close().await;
+    }
+
+    /// Says that Postgres has answered a statement just now.
+    pub fn seen(&self) {
+        if let Some(readiness) = self.readiness() {
+            readiness.postgres_seen();
+        }
+    }
+
+    fn readiness(&self) -> Option<&Readiness> {
+        self.inner.readiness.as_ref()
+    }
+
+    fn note(&self, fault: Fault, error: &sqlx::Error) {
+        DB_FAULTS_TOTAL
+            .counter(&[self.inner.name, fault.as_str()])
+            .increment(1);
+        match fault {
+            Fault::Unreachable | Fault::OutcomeUnknown => {
+                if let Some(readiness) = self.readiness() {
+                    readiness.postgres_away(fault::in_short(error));
+                }
+                self.rebuild(Reason::Unreachable);
+            }
+            Fault::NotWritable => self.rebuild(Reason::NotWritable),
+            Fault::StaleStatement => self.rebuild(Reason::StaleStatements),
+            Fault::Overloaded
+            | Fault::Conflict
+            | Fault::Cancelled
+            | Fault::Refused
+            | Fault::Permanent => {}
+        }
+    }
+
+    /// Replaces the pool by a new one with the same options; its connections close as they come
+    /// back, and who waits for one is told that the pool is closed.
+    fn rebuild(&self, reason: Reason) {
+        let old = self.pool();
+        if old.size() == 0 {
+            return;
+        }
+        let options = old.connect_options().as_ref().clone();
+        self.rebuild_with(reason, options);
+    }
+
+    fn rebuild_with(&self, reason: Reason, options: PgConnectOptions) {
+        if !self.may_rebuild(reason) {
+            return;
+        }
+        let old = {
+            let pool = self.inner.pool.write();
+            let mut pool = pool.unwrap_or_else(PoisonError::into_inner);
+            let new = pool.options().clone().connect_lazy_with(options);
+            std::mem::replace(&mut *pool, new)
+        };
+        DB_POOL_REBUILDS_TOTAL
+            .counter(&[self.inner.name, reason.as_str()])
+            .increment(1);
+        warn!(
+            reason = reason.as_str(),
+            "throwing away all connections to Postgres"
+        );
+        // Closing is marked at once; nobody has to wait until the last borrower is back.
+        drop(old.close());
+    }
+
+    fn may_rebuild(&self, reason: Reason) -> bool {
+        let every = match reason {
+            Reason::Unreachable | Reason::NotWritable | Reason::StaleStatements => REBUILD_EVERY,
+            Reason::Starving => REBUILD_STARVING_EVERY,
+            Reason::StartupOptions => Duration::ZERO,
+        };
+        let rebuilt = self.inner.rebuilt.lock();
+        let mut rebuilt = rebuilt.unwrap_or_else(PoisonError::into_inner);
+        let may = rebuilt.is_none_or(|last| last.elapsed() >= every);
+        if may {
+            *rebuilt = Some(Instant::now());
+        }
+        may
+    }
+}
+
+/// Opens one connection, within [`CONNECT_TIMEOUT`].
+async fn connect(options: &PgConnectOptions) -> sqlx::Result<PgConnection> {
+    match crate::lifecycle::within(CONNECT_TIMEOUT, options.connect()).await {
+        Some(connected) => connected,
+        None => Err(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into())),
+    }
+}
+
+fn connect_options(url: &str, name: &str) -> sqlx::Result<PgConnectOptions> {
+    let options: PgConnectOptions = url.parse()?;
+    Ok(options
+        .application_name(name)
+        // Poolers refuse this one unless told otherwise, and no float travels as text here.
+        .extra_float_digits(None)
+        .statement_cache_capacity(200)
+        // Our own metrics show what is slow, and SQL does not belong into logs.
+        .disable_statement_logging())
+}
+
+/// Limits that Postgres keeps for us. None of them is needed for correct work.
+fn startup_options(statement_timeout: Duration) -> [(&'static str, String); 5] {
+    let ms = statement_timeout.as_millis().to_string();
+    [
+        ("statement_timeout", ms.clone()),
+        ("idle_in_transaction_session_timeout", ms),
+        // A client that vanished frees its locks within half a minute.
+        ("tcp_keepalives_idle", "10".to_owned()),
+        ("tcp_keepalives_interval", "5".to_owned()),
+        ("tcp_keepalives_count", "3".to_owned()),
+    ]
+}
+
+fn pool_options(name: &'static str, connections: u32) -> PgPoolOptions {
+    let options = PgPoolOptions::new()
+        .max_connections(connections)
+        .min_connections(0)
+        .acquire_timeout(ACQUIRE_TIMEOUT)
+        .idle_timeout(Duration::from_secs(300))
+        .max_lifetime(Duration::from_secs(1800))
+        // A round trip for each statement would be dear, and says little about the next one.
+        .test_before_acquire(false);
+    hygiene::check_before_use(options, name)
+}

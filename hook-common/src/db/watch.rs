@@ -1,0 +1,132 @@
+//! The look at Postgres once a second, through the pool and past it.
+//!
+//! It feeds readiness, shows how full the pool is, and finds the pools that have to go: nothing
+//! comes out of them while a new connection works, or what comes out does not write.
+
+use std::time::Duration;
+
+use sqlx::{Postgres, pool::PoolConnection};
+use tokio::time::Instant;
+
+use super::{ACQUIRE_TIMEOUT, Db, Fault, Reason, connect, startup::is_writable};
+use crate::{
+    lifecycle::{Stop, within},
+    metrics::process::{
+        DB_PING_DURATION_SECONDS, DB_POOL_CONNECTIONS, DB_UP, GATE_IN_FLIGHT, GATE_MAX,
+        GATE_WAIT_SECONDS,
+    },
+    ops::Readiness,
+};
+
+/// From one look to the next.
+const EVERY: Duration = Duration::from_secs(1);
+/// A look that takes longer has seen nothing.
+const LOOK_LIMIT: Duration = Duration::from_secs(2);
+/// Failed looks in a row after which the pool is compared with a new connection.
+const MISSES_MAX: u32 = 2;
+/// The gate that the pool is, in metrics.
+const GATE: &str = "db_pool";
+
+/// What one look found.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Seen {
+    Writable,
+    NotWritable,
+    Nothing,
+}
+
+impl Db {
+    /// Looks at Postgres once a second until the process aborts.
+    pub async fn watch(&self, stop: &Stop) {
+        let mut misses = 0;
+        while !stop.is_aborting() {
+            let seen = self.look().await;
+            misses = if seen == Seen::Nothing { misses + 1 } else { 0 };
+            if misses >= MISSES_MAX {
+                self.compare_with_new_connection().await;
+            }
+            self.measure(seen);
+            stop.pause_until_abort(EVERY).await;
+        }
+    }
+
+    /// One look through the pool.
+    async fn look(&self) -> Seen {
+        let asked = Instant::now();
+        let acquired = self.acquire().await;
+        GATE_WAIT_SECONDS.histogram(&[GATE]).record(asked.elapsed());
+        let Ok(mut connection) = acquired else {
+            return Seen::Nothing;
+        };
+        let begun = Instant::now();
+        let answer = within(LOOK_LIMIT, is_writable(&mut connection)).await;
+        DB_PING_DURATION_SECONDS
+            .histogram(&[self.inner.name])
+            .record(begun.elapsed());
+        match answer {
+            Some(Ok(true)) => {
+                self.seen();
+                Seen::Writable
+            }
+            Some(Ok(false)) => {
+                self.refuse(connection);
+                Seen::NotWritable
+            }
+            Some(Err(error)) => {
+                self.observe(&error);
+                Seen::Nothing
+            }
+            None => {
+                if let Some(readiness) = self.readiness() {
+                    readiness.postgres_away("no answer in time");
+                }
+                Seen::Nothing
+            }
+        }
+    }
+
+    /// The server was demoted or made read-only: every connection of this pool leads to it.
+    fn refuse(&self, connection: PoolConnection<Postgres>) {
+        // Closed with the rest of its pool when it comes back.
+        drop(connection);
+        if let Some(readiness) = self.readiness() {
+            readiness.postgres_away("the server is read-only");
+        }
+        self.note(Fault::NotWritable, &sqlx::Error::WorkerCrashed);
+    }
+
+    /// Nothing comes out of the pool; when a new connection works, the pool is what is broken.
+    async fn compare_with_new_connection(&self) {
+        let options = self.pool().connect_options();
+        let works = within(ACQUIRE_TIMEOUT, async {
+            let mut connection = connect(&options).await?;
+            is_writable(&mut connection).await
+        });
+        if let Some(Ok(true)) = works.await {
+            self.rebuild(Reason::Starving);
+        }
+    }
+
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "a pool has far fewer than 2^52 connections"
+    )]
+    fn measure(&self, seen: Seen) {
+        let pool = self.pool();
+        let idle = pool.num_idle();
+        let open = usize::try_from(pool.size()).unwrap_or(usize::MAX);
+        let used = open.saturating_sub(idle);
+        let name = self.inner.name;
+        let connections = |state| DB_POOL_CONNECTIONS.gauge(&[name, state]);
+        connections("idle").set(idle as f64);
+        connections("used").set(used as f64);
+        GATE_IN_FLIGHT.gauge(&[GATE]).set(used as f64);
+        GATE_MAX
+            .gauge(&[GATE])
+            .set(f64::from(pool.options().get_max_connections()));
+        let near = self
+            .readiness()
+            .map_or(seen == Seen::Writable, Readiness::postgres_is_near);
+        DB_UP.gauge(&[name]).set(if near { 1.0 } else { 0.0 });
+    }
+}
