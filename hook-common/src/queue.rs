@@ -10,21 +10,37 @@
 
 use sqlx::PgPool;
 
-type Db = PgPool;
+use crate::db::Db;
 
 mod dequeue;
 mod enqueue;
 mod finish;
 mod jobs;
+mod leader;
+mod notify;
+mod purge;
 mod reap;
+mod secrets;
+mod stats;
 mod sweep;
+mod targets;
+mod targets_admin;
+mod wakeups;
 
 pub use dequeue::{Dequeued, Head, Lease, LeaseTerm, LeasedJob};
 pub use enqueue::{Enqueue, Enqueued, KeyUse};
 pub use finish::{AttemptRecord, Finish, Finished, Next};
 pub use jobs::{AttemptView, JobView};
+pub use notify::{WAKE_ALL, WAKE_CHANNEL, Wake};
+pub use purge::{ClosedBucket, FinishedMoved, Patience, Retention, Truncated};
 pub use reap::Reaped;
+pub use secrets::{HEADERS_CONTEXT, SecretRow, secret_context};
 pub use sweep::SweptHead;
+pub use targets::{FailingTarget, Finding, SpecialTarget};
+pub use wakeups::WakeListener;
+
+/// What a statement returns; `db::Fault` says what follows from its error.
+pub type Result<T> = sqlx::Result<T>;
 
 /// The shard that a statement works on; a single server has only this one.
 pub const SHARD: i16 = 0;
@@ -45,6 +61,6 @@ impl Queue {
     }
 
     fn pool(&self) -> PgPool {
-        self.db.clone()
+        self.db.pool()
     }
 }

@@ -1,11 +1,212 @@
 //! The worker: leases jobs, delivers them and records what came of each attempt.
+//!
+//! `worker` feeds the slots in the order that `heads` and `policy` decide, `attempt` makes one
+//! attempt through `delivery` and `client`, `finisher` writes the results, `wakeups` and
+//! `penalties` keep the heads informed.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::Context as _;
+use hook_common::{
+    lifecycle::Loops,
+    periodic::{First, Interval},
+    queue::Queue,
+    start,
+};
+use tokio::sync::Mutex;
+use tracing::warn;
+
+use crate::{
+    address_guard::AddressGuard, attempt::Attempts, client::Client, finisher::Finisher,
+    penalties::Penalties, signer::Signer, tls::Verification, wakeups::Sweeper, worker::Shared,
+};
 
 pub mod address_guard;
+mod attempt;
 pub mod classify;
 pub mod client;
+mod config;
 pub mod delivery;
 pub mod egress_proxy;
+mod finisher;
+mod heads;
 mod outgoing;
+mod penalties;
+mod policy;
 mod resolver;
-mod retry_after;
+mod signer;
+pub mod signing;
 pub mod tls;
+mod wakeups;
+mod worker;
+
+pub use config::Config;
+
+/// Proven once the first snapshot of penalties is loaded, so that a worker that starts cold does
+/// not flood a target that others know to be sick.
+const PENALTIES: &str = "penalties";
+
+/// How often what people and other workers say is read: they expect to be obeyed at once.
+const SHARE_EVERY: Duration = Duration::from_secs(1);
+
+/// How often the running attempts are looked at.
+const OBSERVE_EVERY: Duration = Duration::from_millis(100);
+
+/// Starts the worker's loops.
+///
+/// # Errors
+/// When the delivery client cannot be set up, or the first snapshot of penalties cannot be read.
+pub async fn run(config: Config, mut context: start::Context) -> anyhow::Result<Loops> {
+    context.readiness.require(PENALTIES);
+    if config.client.verification == Verification::Off {
+        warn!("certificates of receivers are not verified: HOOK_EGRESS_INSECURE_TLS is on");
+    }
+    let database = database_addresses(&context).await;
+    let mut client_config = config.client.clone();
+    client_config.guard = AddressGuard::new(config.allow_nets.clone(), database);
+    let client = Arc::new(Client::new(client_config).context("setting up the delivery client")?);
+
+    let queue = Queue::new(context.db.clone());
+    let shared = Arc::new(Shared::new(
+        config,
+        queue.clone(),
+        context.heartbeats.clone(),
+        context.common.db_statement_timeout,
+    ));
+    let penalties = Arc::new(Penalties::default());
+    penalties
+        .refresh_once(&shared)
+        .await
+        .context("loading the most failing targets")?;
+    penalties
+        .share_once(&shared)
+        .await
+        .context("loading the penalties")?;
+    context.readiness.prove(PENALTIES);
+
+    let signer = Arc::new(Signer::new(queue, shared.config.sealer.clone()));
+    let attempts = Attempts {
+        shared: Arc::clone(&shared),
+        client: Arc::clone(&client),
+        signer,
+    };
+    let (finishes, finisher) = Finisher::new(Arc::clone(&shared));
+    let stop = context.stop.clone();
+    context.loops.spawn("finisher", finisher.run(stop.clone()));
+    context.loops.spawn(
+        "delivery",
+        worker::feed(Arc::clone(&shared), attempts, finishes, stop),
+    );
+    spawn_listener(&mut context, &shared);
+    spawn_sweep(&mut context, &shared);
+    spawn_penalties(&mut context, &shared, &penalties);
+    spawn_observer(&mut context, &shared, client, penalties);
+    Ok(context.loops)
+}
+
+fn spawn_listener(context: &mut start::Context, shared: &Arc<Shared>) {
+    let url = context.common.database_direct_url.clone();
+    let url = url.unwrap_or_else(|| context.common.database_url.clone());
+    context.loops.spawn(
+        "listener",
+        wakeups::listen(Arc::clone(shared), url, context.stop.clone()),
+    );
+}
+
+fn spawn_sweep(context: &mut start::Context, shared: &Arc<Shared>) {
+    let (shared, stop) = (Arc::clone(shared), context.stop.clone());
+    let heartbeats = context.heartbeats.clone();
+    let sweeper = Arc::new(Mutex::new(Sweeper::default()));
+    let interval = Interval::new(
+        "sweep",
+        shared.config.poll_interval,
+        shared.statement_deadline,
+    );
+    context.loops.spawn_fallible("sweep", async move {
+        interval
+            .run(&heartbeats, &stop, || {
+                let (shared, sweeper) = (Arc::clone(&shared), Arc::clone(&sweeper));
+                async move { sweeper.lock().await.run_once(&shared).await }
+            })
+            .await?;
+        Ok(())
+    });
+}
+
+fn spawn_penalties(context: &mut start::Context, shared: &Arc<Shared>, penalties: &Arc<Penalties>) {
+    let refresh = Interval {
+        first: First::AfterInterval,
+        ..Interval::new(
+            "penalties",
+            shared.config.penalty_refresh,
+            shared.statement_deadline,
+        )
+    };
+    let share = Interval {
+        first: First::AfterInterval,
+        ..Interval::new(
+            "target_share",
+            SHARE_EVERY.min(shared.config.penalty_refresh),
+            shared.statement_deadline,
+        )
+    };
+    let (stop, heartbeats) = (context.stop.clone(), context.heartbeats.clone());
+    let (its_shared, its_penalties) = (Arc::clone(shared), Arc::clone(penalties));
+    context.loops.spawn_fallible("penalties", async move {
+        refresh
+            .run(&heartbeats, &stop, || {
+                let (shared, penalties) = (Arc::clone(&its_shared), Arc::clone(&its_penalties));
+                async move { penalties.refresh_once(&shared).await }
+            })
+            .await?;
+        Ok(())
+    });
+    let (stop, heartbeats) = (context.stop.clone(), context.heartbeats.clone());
+    let (shared, penalties) = (Arc::clone(shared), Arc::clone(penalties));
+    context.loops.spawn_fallible("target_share", async move {
+        share
+            .run(&heartbeats, &stop, || {
+                let (shared, penalties) = (Arc::clone(&shared), Arc::clone(&penalties));
+                async move { penalties.share_once(&shared).await }
+            })
+            .await?;
+        Ok(())
+    });
+}
+
+fn spawn_observer(
+    context: &mut start::Context,
+    shared: &Arc<Shared>,
+    client: Arc<Client>,
+    penalties: Arc<Penalties>,
+) {
+    let (shared, stop) = (Arc::clone(shared), context.stop.clone());
+    let heartbeats = context.heartbeats.clone();
+    let interval = Interval {
+        jitter: 0.0,
+        ..Interval::new("observer", OBSERVE_EVERY, Duration::from_secs(1))
+    };
+    context.loops.spawn_fallible("observer", async move {
+        interval
+            .run(&heartbeats, &stop, || {
+                let (shared, client) = (Arc::clone(&shared), Arc::clone(&client));
+                let penalties = Arc::clone(&penalties);
+                async move {
+                    penalties::observe_once(&shared, OBSERVE_EVERY);
+                    penalties.measure(&shared);
+                    client.sweep();
+                    anyhow::Ok(())
+                }
+            })
+            .await?;
+        Ok(())
+    });
+}
+
+/// The database's own addresses: no job may reach them, whatever networks are open.
+async fn database_addresses(context: &start::Context) -> Vec<std::net::SocketAddr> {
+    let pool = context.db.pool();
+    let options = pool.connect_options();
+    let found = tokio::net::lookup_host((options.get_host(), options.get_port())).await;
+    found.map(Iterator::collect).unwrap_or_default()
+}

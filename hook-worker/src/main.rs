@@ -1,3 +1,9 @@
 //! The `hook-worker` binary.
 
-fn main() {}
+use std::process::ExitCode;
+
+use hook_common::{config::Binary, start};
+
+fn main() -> ExitCode {
+    start::main(Binary::Worker, hook_worker::Config::read, hook_worker::run)
+}

@@ -20,6 +20,8 @@ pub struct Enqueue {
     pub job: NewJob,
     /// Primary, or degraded for a target that is penalised.
     pub tier: Tier,
+    /// Header values that must not be stored in clear, sealed; they are not among `job.headers`.
+    pub headers_sealed: Option<Vec<u8>>,
 }
 
 /// What became of one job of an enqueue.
@@ -56,10 +58,10 @@ WITH base AS MATERIALIZED (
         COALESCE(i.expires_at, base.at + i.ttl_ms * interval '1 millisecond') AS expiry
     FROM base, unnest($2::text[], $3::text[], $4::bigint[], $5::smallint[], $6::smallint[],
         $7::text[], $8::bytea[], $9::text[], $10::timestamptz[], $11::bigint[], $12::timestamptz[],
-        $13::bigint[], $14::smallint[], $15::int[], $16::text[], $17::text[], $18::bytea[]
+        $13::bigint[], $14::smallint[], $15::int[], $16::text[], $17::text[], $18::bytea[], $20::bytea[]
     ) WITH ORDINALITY AS i (url, target, target_id, tier, method, headers, body, metadata,
         due_at, delay_ms, expires_at, ttl_ms, max_attempts, timeout_ms, signing,
-        key, request_sha256, ord)
+        key, request_sha256, headers_sealed, ord)
 ), keyed AS (
     INSERT INTO hook.idempotency AS k (shard, key, request_sha256, job_id, tier, target, expires_at)
     SELECT $1, key, request_sha256, job_id, tier, target,
@@ -78,9 +80,9 @@ WITH base AS MATERIALIZED (
     ON CONFLICT DO NOTHING
 ), jobs AS (
     INSERT INTO hook.job (shard, bucket, job_id, created_at, scheduled_at, expires_at, target_id,
-        target, method, url, headers, metadata, max_attempts, timeout_ms, signing, body)
+        target, method, url, headers, headers_sealed, metadata, max_attempts, timeout_ms, signing, body)
     SELECT $1, bucket, job_id, created_at, nullif(due, created_at), expiry, target_id, target, method, url,
-        headers::jsonb, metadata, max_attempts, timeout_ms, string_to_array(signing, E'\\n'), body
+        headers::jsonb, headers_sealed, metadata, max_attempts, timeout_ms, string_to_array(signing, E'\\n'), body
     FROM fresh
 ), ready AS (
     INSERT INTO hook.ready (shard, tier, target_id, run_at, job_id, bucket, expires_at, timeout_ms)
@@ -181,6 +183,7 @@ async fn insert(
         .bind(&column.key)
         .bind(&column.request_sha256)
         .bind(millis(key_ttl))
+        .bind(&column.headers_sealed)
         .fetch_all(connection)
         .await?;
     assert_eq!(rows.len(), jobs.len(), "the statement answers every job");
@@ -214,12 +217,19 @@ struct Columns<'a> {
     signing: Vec<Option<String>>,
     key: Vec<Option<&'a str>>,
     request_sha256: Vec<Option<&'a [u8]>>,
+    headers_sealed: Vec<Option<&'a [u8]>>,
 }
 
 impl<'a> Columns<'a> {
     fn from_jobs(jobs: &'a [Enqueue]) -> Self {
         let mut column = Self::default();
-        for Enqueue { job, tier } in jobs {
+        for Enqueue {
+            job,
+            tier,
+            headers_sealed,
+        } in jobs
+        {
+            column.headers_sealed.push(headers_sealed.as_deref());
             column.url.push(&job.url);
             column.target.push(job.target.as_str());
             column.target_id.push(job.target.id().0);

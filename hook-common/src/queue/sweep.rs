@@ -19,6 +19,8 @@ pub struct SweptHead {
     pub target_id: TargetId,
     /// In which line.
     pub tier: Tier,
+    /// When its first job is or was due.
+    pub run_at: DateTime<Utc>,
     /// How long until the first is due, by Postgres's clock; zero if one is due.
     pub due_in: std::time::Duration,
 }
@@ -65,6 +67,7 @@ impl Queue {
             .map(|(tier, target_id, run_at, now)| SweptHead {
                 target_id: TargetId(target_id),
                 tier: Tier::from_code(tier).expect("a CHECK constraint allows no other tier"),
+                run_at,
                 due_in: (run_at - now).to_std().unwrap_or_default(),
             })
             .collect())

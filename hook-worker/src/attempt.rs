@@ -1,0 +1,300 @@
+//! One attempt: from a leased job to the finish that ends its lease.
+//!
+//! Whatever happens, an attempt gives its slot back and leaves exactly one finish: a result, or
+//! the release of the lease when the worker is aborted. Faults of our own never count against the
+//! target.
+
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+
+use chrono::{DateTime, Utc};
+use futures_util::FutureExt as _;
+use hook_common::{
+    gate::Permit,
+    job::{ErrorKind, Method, Outcome, Status},
+    lifecycle::Stop,
+    metrics::worker as metric,
+    queue::{AttemptRecord, Dequeued, Finish, LeasedJob, Next},
+};
+use tokio::{
+    task::{JoinError, JoinSet},
+    time::Instant,
+};
+use tracing::{debug, error};
+
+use crate::{
+    client::Client,
+    delivery::{Deadlines, Report, Request},
+    finisher::FinishQueue,
+    heads::Slot,
+    signer::Signer,
+    worker::Shared,
+};
+
+/// What attempts need.
+#[derive(Clone)]
+pub(crate) struct Attempts {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) client: Arc<Client>,
+    pub(crate) signer: Arc<Signer>,
+}
+
+/// A leased job with what it holds while it is attempted.
+struct Attempt {
+    job: LeasedJob,
+    slot: Slot,
+    permit: Permit,
+    leased_at: Instant,
+    leased_now: DateTime<Utc>,
+}
+
+impl Attempts {
+    /// Starts an attempt for each leased job; permits that no job needs are given back.
+    pub(crate) fn start(
+        &mut self,
+        dequeued: Dequeued,
+        mut permits: Permit,
+        leased_at: Instant,
+        running: &mut JoinSet<()>,
+        finishes: &FinishQueue,
+        stop: &Stop,
+    ) {
+        let Some(leased_now) = dequeued.now else {
+            return;
+        };
+        let now = self.shared.now();
+        let mut heads = self.shared.heads();
+        for job in dequeued.jobs {
+            let permit = permits
+                .split(1)
+                .expect("a dequeue leases no more jobs than permits");
+            let slot = heads.start(job.lease.target_id, now);
+            let attempt = Attempt {
+                job,
+                slot,
+                permit,
+                leased_at,
+                leased_now,
+            };
+            let (this, finishes, stop) = (self.clone(), finishes.clone(), stop.clone());
+            running.spawn(async move { this.run(attempt, finishes, stop).await });
+        }
+    }
+
+    /// Counts an attempt task that ended; a panic in one is a bug and costs its job a lease.
+    pub(crate) fn count(&self, ended: &Result<(), JoinError>) {
+        if let Err(panic) = ended {
+            error!(error = %panic, "an attempt panicked; its job comes back when the lease ends");
+        }
+    }
+
+    async fn run(&self, attempt: Attempt, finishes: FinishQueue, stop: Stop) {
+        let Attempt {
+            job,
+            slot,
+            permit,
+            leased_at,
+            leased_now,
+        } = attempt;
+        let target_id = job.lease.target_id;
+        let made = AssertUnwindSafe(self.make(&job, leased_at, leased_now));
+        let (report, next) = match stop.unless_aborting(made.catch_unwind()).await {
+            None => (nothing_sent(ErrorKind::Internal), Next::Release),
+            Some(Ok(made)) => made,
+            Some(Err(_)) => {
+                error!(job.id = %job.lease.job_id, "an attempt panicked");
+                let report = Report {
+                    outcome: Outcome::Retryable,
+                    ..nothing_sent(ErrorKind::Internal)
+                };
+                let next = self.after_failure(&job, None);
+                (report, next)
+            }
+        };
+        self.measure(&job, &report, next, leased_at, leased_now);
+        let judged = match report.error_kind {
+            // These tell nothing about the target.
+            Some(
+                ErrorKind::Internal
+                | ErrorKind::InvalidRequest
+                | ErrorKind::BlockedAddress
+                | ErrorKind::Expired
+                | ErrorKind::LeaseExpired,
+            ) => None,
+            Some(
+                ErrorKind::HttpStatus
+                | ErrorKind::Redirect
+                | ErrorKind::Timeout
+                | ErrorKind::Connect
+                | ErrorKind::Tls
+                | ErrorKind::Dns
+                | ErrorKind::Reset
+                | ErrorKind::InvalidResponse,
+            )
+            | None => Some(report.outcome),
+        };
+        let record = AttemptRecord {
+            outcome: report.outcome,
+            error_kind: report.error_kind,
+            response_status: report.response_status,
+            response_excerpt: report.response_excerpt,
+            duration: leased_at.elapsed(),
+        };
+        finishes
+            .send(Finish {
+                lease: job.lease,
+                record,
+                next,
+            })
+            .await;
+        // The permit first: the heads must never believe in more free slots than there are.
+        drop(permit);
+        let now = self.shared.now();
+        let mut heads = self.shared.heads();
+        heads.end(slot, judged, now);
+        if let Some(hint) = report.retry_after {
+            heads.hold(
+                target_id,
+                now + self.shared.config.retry.bounded_hint(hint),
+                now,
+            );
+        }
+        drop(heads);
+        self.shared.changed.notify_one();
+    }
+
+    /// Sends the job, unless it cannot or must not be sent any more.
+    async fn make(
+        &self,
+        job: &LeasedJob,
+        leased_at: Instant,
+        leased_now: DateTime<Utc>,
+    ) -> (Report, Next) {
+        if job.expired {
+            return (nothing_sent(ErrorKind::Expired), Next::EndUnattempted);
+        }
+        let timestamp = leased_now.timestamp();
+        let request = match self.request(job, timestamp).await {
+            Ok(request) => request,
+            Err(ErrorKind::Internal) => {
+                let report = Report {
+                    outcome: Outcome::Retryable,
+                    ..nothing_sent(ErrorKind::Internal)
+                };
+                return (report, self.after_failure(job, None));
+            }
+            Err(kind) => return (nothing_sent(kind), Next::End(Status::Failed)),
+        };
+        let config = &self.shared.config;
+        let timeout = job
+            .timeout_ms
+            .and_then(|ms| u64::try_from(ms).ok())
+            .map_or(config.attempt_timeout, Duration::from_millis);
+        let deadlines = Deadlines {
+            attempt: leased_at + timeout,
+            connect: config.connect_timeout,
+            response_body: config.response_body_timeout,
+        };
+        let report = self.client.deliver(request, deadlines).await;
+        let next = match report.outcome {
+            Outcome::Delivered => Next::End(Status::Completed),
+            Outcome::Permanent => Next::End(Status::Failed),
+            Outcome::Retryable => self.after_failure(job, report.retry_after),
+        };
+        (report, next)
+    }
+
+    /// The request as the row describes it; rows made by SQL may describe none.
+    async fn request(&self, job: &LeasedJob, timestamp: i64) -> Result<Request, ErrorKind> {
+        let method = Method::from_code(job.method).ok_or(ErrorKind::InvalidRequest)?;
+        let mut headers = Vec::new();
+        match &job.headers {
+            None => {}
+            Some(serde_json::Value::Object(object)) => {
+                for (name, value) in object {
+                    let value = value.as_str().ok_or(ErrorKind::InvalidRequest)?;
+                    headers.push((name.clone(), value.to_owned()));
+                }
+            }
+            Some(_) => return Err(ErrorKind::InvalidRequest),
+        }
+        if let Some(sealed) = &job.headers_sealed {
+            headers.extend(self.signer.open_headers(sealed)?);
+        }
+        let id = job.lease.job_id.to_string();
+        let signatures = self
+            .signer
+            .sign(&job.signing, &id, timestamp, &job.body)
+            .await?;
+        Ok(Request {
+            job_id: job.lease.job_id,
+            attempt: job.lease.attempt,
+            method,
+            url: job.url.clone(),
+            headers,
+            body: job.body.clone(),
+            timestamp,
+            signatures,
+        })
+    }
+
+    /// Where a job goes whose attempt may be repeated.
+    fn after_failure(&self, job: &LeasedJob, hint: Option<Duration>) -> Next {
+        let config = &self.shared.config;
+        let max_attempts = job.max_attempts.unwrap_or(config.max_attempts);
+        if job.lease.attempt >= i32::from(max_attempts) {
+            return Next::End(Status::Failed);
+        }
+        let attempt = u32::try_from(job.lease.attempt).unwrap_or(u32::MAX);
+        Next::Retry(config.retry.next(attempt, hint, &mut rand::rng()))
+    }
+
+    fn measure(
+        &self,
+        job: &LeasedJob,
+        report: &Report,
+        next: Next,
+        leased_at: Instant,
+        leased_now: DateTime<Utc>,
+    ) {
+        if matches!(next, Next::Release | Next::EndUnattempted) {
+            return;
+        }
+        let queue = job.lease.tier.queue().as_str();
+        let kind = report.error_kind.map_or("none", ErrorKind::as_str);
+        metric::ATTEMPTS_TOTAL
+            .counter(&[queue, report.outcome.as_str(), kind])
+            .increment(1);
+        metric::ATTEMPT_DURATION_SECONDS
+            .histogram(&[report.outcome.as_str()])
+            .record(leased_at.elapsed());
+        if report.outcome == Outcome::Delivered {
+            let waited = (leased_now - job.run_at).to_std().unwrap_or_default();
+            metric::DELIVERY_LATENCY_SECONDS
+                .histogram(&[queue])
+                .record(waited + leased_at.elapsed());
+        }
+        debug!(
+            job.id = %job.lease.job_id,
+            target = %job.target,
+            attempt = job.lease.attempt,
+            outcome = report.outcome.as_str(),
+            error.kind = kind,
+            response.status = report.response_status,
+            "attempt finished"
+        );
+    }
+}
+
+/// The report of an attempt that put nothing on the wire.
+fn nothing_sent(kind: ErrorKind) -> Report {
+    Report {
+        outcome: Outcome::Permanent,
+        error_kind: Some(kind),
+        response_status: None,
+        response_excerpt: None,
+        response_truncated: false,
+        retry_after: None,
+        duration: Duration::ZERO,
+        note: None,
+    }
+}

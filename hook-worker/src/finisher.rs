@@ -1,0 +1,224 @@
+//! The finisher: writes what attempts came to, as many in one statement as have ended meanwhile.
+//!
+//! Two writers share the queue of results, so that one batch fills while another is written. A
+//! result is kept in memory and written again until Postgres takes it or its lease is certainly
+//! over; then the janitor has given the job back, and the fence keeps a late write out. If
+//! Postgres refuses a batch for what is in it, the batch is halved until the culprit stands alone.
+
+use std::{sync::Arc, time::Duration};
+
+use hook_common::{
+    db::Fault,
+    job::Tier,
+    lifecycle::{Stop, within},
+    metrics::worker as metric,
+    queue::{Finish, Finished, Next},
+    target::TargetId,
+};
+use tokio::{
+    sync::{Mutex, mpsc},
+    task::JoinSet,
+    time::Instant,
+};
+use tracing::{error, warn};
+
+use crate::worker::Shared;
+
+/// Results in one statement: past this, a statement gets longer, not cheaper.
+const BATCH_MAX: usize = 500;
+
+/// Statements under way at one time.
+const WRITERS: usize = 2;
+
+const BACKOFF_MIN: Duration = Duration::from_millis(50);
+const BACKOFF_MAX: Duration = Duration::from_secs(1);
+
+/// Where attempts leave their results.
+#[derive(Clone, Debug)]
+pub(crate) struct FinishQueue(mpsc::Sender<Pending>);
+
+/// A result that is not written yet.
+#[derive(Debug)]
+struct Pending {
+    finish: Finish,
+    since: Instant,
+}
+
+impl FinishQueue {
+    /// Hands a result over; waits while as many results are unwritten as there are slots.
+    pub(crate) async fn send(&self, finish: Finish) {
+        let pending = Pending {
+            finish,
+            since: Instant::now(),
+        };
+        // The finisher outlives every sender; were it gone, the lease would still expire.
+        if self.0.send(pending).await.is_err() {
+            error!("the finisher has ended before the attempts");
+        }
+    }
+}
+
+/// Writes results until every [`FinishQueue`] is dropped and nothing is left.
+pub(crate) struct Finisher {
+    shared: Arc<Shared>,
+    results: Arc<Mutex<mpsc::Receiver<Pending>>>,
+}
+
+impl Finisher {
+    pub(crate) fn new(shared: Arc<Shared>) -> (FinishQueue, Self) {
+        let (sender, receiver) = mpsc::channel(shared.config.policy.slots);
+        (
+            FinishQueue(sender),
+            Self {
+                shared,
+                results: Arc::new(Mutex::new(receiver)),
+            },
+        )
+    }
+
+    /// Runs the writers to the end.
+    pub(crate) async fn run(self, stop: Stop) {
+        let mut writers = JoinSet::new();
+        for _ in 0..WRITERS {
+            let (shared, results) = (Arc::clone(&self.shared), Arc::clone(&self.results));
+            let stop = stop.clone();
+            writers.spawn(async move { write_all(&shared, &results, &stop).await });
+        }
+        while let Some(ended) = writers.join_next().await {
+            if let Err(panic) = ended {
+                std::panic::resume_unwind(panic.into_panic());
+            }
+        }
+    }
+}
+
+async fn write_all(shared: &Shared, results: &Mutex<mpsc::Receiver<Pending>>, stop: &Stop) {
+    let mut batch = Vec::with_capacity(BATCH_MAX);
+    loop {
+        let received = results.lock().await.recv_many(&mut batch, BATCH_MAX).await;
+        if received == 0 {
+            return;
+        }
+        write(shared, std::mem::take(&mut batch), stop).await;
+    }
+}
+
+/// Writes one batch, whatever it takes.
+async fn write(shared: &Shared, batch: Vec<Pending>, stop: &Stop) {
+    let lease = shared.config.lease();
+    let mut stack = vec![batch];
+    let mut backoff = BACKOFF_MIN;
+    while let Some(mut batch) = stack.pop() {
+        batch.retain(|pending| keep(pending, lease));
+        if batch.is_empty() {
+            continue;
+        }
+        match write_once(shared, &mut batch).await {
+            Ok(()) => backoff = BACKOFF_MIN,
+            Err(fault) if fault.may_pass_later() => {
+                metric::FINISH_RETRIES_TOTAL
+                    .counter(&[fault.as_str()])
+                    .increment(1);
+                stack.push(batch);
+                if stop.is_aborting() {
+                    warn!(
+                        results = stack.iter().map(Vec::len).sum::<usize>(),
+                        "results given up at shutdown; their jobs come back when the leases end"
+                    );
+                    return;
+                }
+                stop.pause_until_abort(backoff).await;
+                backoff = (backoff * 2).min(BACKOFF_MAX);
+            }
+            Err(_) if batch.len() > 1 => {
+                let half = batch.split_off(batch.len() / 2);
+                stack.extend([half, batch]);
+            }
+            Err(_) => {
+                let id = batch[0].finish.lease.job_id;
+                error!(job.id = %id, "Postgres refuses the result of this job; it comes back when its lease ends");
+            }
+        }
+    }
+}
+
+/// False for a result whose lease is certainly over.
+fn keep(pending: &Pending, lease: Duration) -> bool {
+    let kept = pending.since.elapsed() < lease * 2;
+    if !kept {
+        metric::LEASES_LOST_TOTAL.counter(&[]).increment(1);
+    }
+    kept
+}
+
+/// Runs one finish statement; the results stay in `batch` if it fails.
+async fn write_once(shared: &Shared, batch: &mut Vec<Pending>) -> Result<(), Fault> {
+    let begun = Instant::now();
+    let (mut finishes, since): (Vec<Finish>, Vec<Instant>) = batch
+        .drain(..)
+        .map(|pending| (pending.finish, pending.since))
+        .unzip();
+    let written = within(
+        shared.statement_deadline,
+        shared.queue.finish(&mut finishes),
+    )
+    .await;
+    let failed = match written {
+        Some(Ok(finished)) => {
+            metric::FINISH_DURATION_SECONDS
+                .histogram(&[])
+                .record(begun.elapsed());
+            wake_retries(shared, &finishes, &finished);
+            return Ok(());
+        }
+        Some(Err(error)) => {
+            warn!(error = %error, results = finishes.len(), "writing results failed");
+            Fault::of(&error)
+        }
+        None => {
+            warn!(results = finishes.len(), "writing results took too long");
+            Fault::OutcomeUnknown
+        }
+    };
+    batch.extend(
+        finishes
+            .into_iter()
+            .zip(since)
+            .map(|(finish, since)| Pending { finish, since }),
+    );
+    Err(failed)
+}
+
+/// Tells the heads when retried jobs are due, and counts lost leases.
+fn wake_retries(shared: &Shared, finishes: &[Finish], finished: &[Finished]) {
+    let now = shared.now();
+    let mut lost = 0;
+    let mut retries: Vec<(TargetId, Tier, Duration)> = Vec::new();
+    for (finish, finished) in finishes.iter().zip(finished) {
+        match (finished, finish.next) {
+            (Finished::LeaseLost, _) => lost += 1,
+            (Finished::Recorded, Next::Retry(delay)) => {
+                retries.push((finish.lease.target_id, Tier::DegradedRetry, now + delay));
+            }
+            (Finished::Recorded, Next::Release) => {
+                metric::LEASES_RETURNED_TOTAL.counter(&[]).increment(1);
+            }
+            (Finished::Recorded, Next::End(_) | Next::EndUnattempted) => {}
+        }
+    }
+    if lost > 0 {
+        warn!(
+            jobs = lost,
+            "leases were lost before their results were written"
+        );
+        metric::LEASES_LOST_TOTAL.counter(&[]).increment(lost);
+    }
+    if !retries.is_empty() {
+        let mut heads = shared.heads();
+        for (target_id, tier, at) in retries {
+            heads.wake(target_id, tier, at, now);
+        }
+        drop(heads);
+        shared.changed.notify_one();
+    }
+}

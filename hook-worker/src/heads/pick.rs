@@ -1,0 +1,234 @@
+//! The choice of heads for one dequeue: lanes in the order of their levels, round robin inside.
+
+use std::time::Duration;
+
+use hook_common::{job::Tier, queue::Head, target::TargetId};
+
+use super::{Class, Heads, LEVELS, Pick, RETRY_SHARE, Standing, share, tier_index};
+
+/// A pick that is being made.
+struct Picking {
+    picks: Vec<Pick>,
+    // Jobs that may still be asked for.
+    left: usize,
+    // Jobs asked for, by the standing of their target.
+    promised: [usize; 3],
+    now: Duration,
+}
+
+impl Picking {
+    /// Runs `fill` with at most `room` jobs to ask for.
+    fn within(&mut self, room: usize, fill: impl FnOnce(&mut Self)) -> usize {
+        let granted = self.left.min(room);
+        let beyond = self.left - granted;
+        self.left = granted;
+        fill(self);
+        let used = granted - self.left;
+        self.left += beyond;
+        used
+    }
+}
+
+impl Heads {
+    /// Chooses the heads of the next dequeue, for at most `limit` jobs; never more than the free
+    /// slots, and each head at most once.
+    pub(crate) fn pick(&mut self, limit: usize, now: Duration) -> Vec<Pick> {
+        self.promote_due(now);
+        self.unstall(limit, now);
+        let free = self.settings.slots.saturating_sub(self.in_flight());
+        let mut picking = Picking {
+            picks: Vec::new(),
+            left: limit.min(free),
+            promised: [0; 3],
+            now,
+        };
+
+        let penalised = self.in_flight[Standing::Penalised as usize];
+        let floor = share(self.settings.slots, 20).saturating_sub(penalised);
+        picking.within(floor, |picking| self.pick_penalised(picking));
+        self.pick_retry_share(&mut picking);
+        for class in Class::ALL {
+            self.pick_lane(0, class, &mut picking);
+        }
+        self.pick_lendable(&mut picking);
+        let parts = if self.healthy_wait() { 5 } else { 2 };
+        let ceiling = share(self.settings.slots, parts)
+            .saturating_sub(penalised + picking.promised[Standing::Penalised as usize]);
+        picking.within(ceiling, |picking| self.pick_penalised(picking));
+        picking.picks
+    }
+
+    /// Puts targets back that had to wait for the allowance of the unproven.
+    fn unstall(&mut self, limit: usize, now: Duration) {
+        let room = share(self.settings.slots * 3, 4)
+            .saturating_sub(self.in_flight[Standing::Unproven as usize]);
+        for _ in 0..room.min(limit) {
+            let Some(target_id) = self.stalled.pop_front() else {
+                return;
+            };
+            if let Some(entry) = self.targets.get_mut(&target_id) {
+                entry.stalled = false;
+                self.refile(target_id, now);
+            }
+        }
+    }
+
+    fn healthy_wait(&self) -> bool {
+        self.lanes[0].iter().any(|lane| !lane.is_empty())
+    }
+
+    /// Gives retries of healthy targets their tenth before first tries are served.
+    fn pick_retry_share(&mut self, picking: &mut Picking) {
+        if self.lanes[0][Class::Retry.index()].is_empty() {
+            self.retry_credit = 0.0;
+            return;
+        }
+        #[expect(clippy::cast_precision_loss, reason = "a batch is far below 2^52")]
+        let earned = picking.left as f64 * RETRY_SHARE;
+        self.retry_credit += earned;
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "small, ≥ 0"
+        )]
+        let credit = self.retry_credit as usize;
+        let used = picking.within(credit, |picking| self.pick_lane(0, Class::Retry, picking));
+        #[expect(clippy::cast_precision_loss, reason = "a batch is far below 2^52")]
+        let spent = used as f64;
+        self.retry_credit -= spent;
+    }
+
+    fn pick_penalised(&mut self, picking: &mut Picking) {
+        for level in 1..LEVELS {
+            for class in Class::ALL {
+                self.pick_lane(level, class, picking);
+            }
+        }
+    }
+
+    /// Serves one lane until nothing is left to ask for, each target once.
+    fn pick_lane(&mut self, level: usize, class: Class, picking: &mut Picking) {
+        let waiting = self.lanes[level][class.index()].len();
+        for served in 0..waiting {
+            if picking.left == 0 {
+                return;
+            }
+            let Some(target_id) = self.lanes[level][class.index()].pop_front() else {
+                return;
+            };
+            let Some(entry) = self.targets.get_mut(&target_id) else {
+                continue;
+            };
+            // It moved to another lane since; this place in line is void.
+            if entry.waits_in[class.index()] != Some(level) {
+                continue;
+            }
+            entry.waits_in[class.index()] = None;
+            if usize::from(entry.level()) != level {
+                self.refile(target_id, picking.now);
+                continue;
+            }
+            let fair = picking.left.div_ceil(waiting - served);
+            self.pick_target(target_id, class, fair, picking);
+        }
+    }
+
+    /// Lends idle slots, but for the last quarter, to targets that have reached their cap.
+    fn pick_lendable(&mut self, picking: &mut Picking) {
+        if self.healthy_wait() {
+            return;
+        }
+        let promised: usize = picking.promised.iter().sum();
+        let room = (share(self.settings.slots * 3, 4)).saturating_sub(self.in_flight() + promised);
+        picking.within(room, |picking| {
+            let waiting = self.lendable.len();
+            for served in 0..waiting {
+                if picking.left == 0 {
+                    return;
+                }
+                let Some(target_id) = self.lendable.pop_front() else {
+                    return;
+                };
+                let Some(entry) = self.targets.get_mut(&target_id) else {
+                    continue;
+                };
+                entry.lendable = false;
+                if !entry.may_borrow(&self.settings, picking.now) {
+                    continue;
+                }
+                let fair = picking.left.div_ceil(waiting - served);
+                for class in Class::ALL {
+                    self.ask(target_id, class, fair, picking);
+                }
+            }
+        });
+    }
+
+    /// Asks for up to `fair` jobs of a target, within its room.
+    fn pick_target(
+        &mut self,
+        target_id: TargetId,
+        class: Class,
+        fair: usize,
+        picking: &mut Picking,
+    ) {
+        let unproven = self.in_flight[Standing::Unproven as usize]
+            + picking.promised[Standing::Unproven as usize];
+        let unproven_room = share(self.settings.slots * 3, 4).saturating_sub(unproven);
+        let Some(entry) = self.targets.get_mut(&target_id) else {
+            return;
+        };
+        let asked: usize = picking
+            .picks
+            .iter()
+            .filter(|pick| pick.head.target_id == target_id)
+            .map(|pick| usize::try_from(pick.head.take).expect("a take is never negative"))
+            .sum();
+        let room = entry
+            .room(&self.settings, picking.now)
+            .saturating_sub(asked);
+        let mut take = fair.min(room);
+        if entry.standing() == Standing::Unproven {
+            take = take.min(unproven_room);
+            if take == 0 && !entry.stalled {
+                entry.stalled = true;
+                self.stalled.push_back(target_id);
+                return;
+            }
+        }
+        self.ask(target_id, class, take, picking);
+    }
+
+    /// Adds the due heads of a class to the pick.
+    fn ask(&mut self, target_id: TargetId, class: Class, take: usize, picking: &mut Picking) {
+        let Some(entry) = self.targets.get(&target_id) else {
+            return;
+        };
+        let mut take = take.min(picking.left);
+        for tier in class.tiers() {
+            let line = entry.lines[tier_index(*tier)];
+            let asked = |pick: &Pick| pick.head.target_id == target_id && pick.head.tier == *tier;
+            let due = line.due.is_some_and(|due| due <= picking.now);
+            // A head may not be asked twice in one dequeue; the floor may have asked already.
+            if take == 0 || !due || picking.picks.iter().any(asked) {
+                continue;
+            }
+            picking.picks.push(Pick {
+                head: Head {
+                    target_id,
+                    tier: *tier,
+                    take: i32::try_from(take).unwrap_or(i32::MAX),
+                    low: line.low,
+                },
+                wakes: entry.wakes,
+            });
+            picking.left -= take;
+            picking.promised[entry.standing() as usize] += take;
+            take = if matches!(tier, Tier::Primary) {
+                take.min(picking.left)
+            } else {
+                0
+            };
+        }
+    }
+}

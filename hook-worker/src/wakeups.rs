@@ -1,0 +1,110 @@
+//! How the worker learns that targets have work: told by Postgres, and by looking for itself.
+//!
+//! `LISTEN` brings the ids of targets within a millisecond of a commit, where a connection that
+//! can listen is to be had. The sweep finds everything else, told or not, by walking from target
+//! to target; it is what makes the queue correct, the notifications only make it quick.
+
+use std::{sync::Arc, time::Duration};
+
+use hook_common::{
+    config::Secret,
+    job::Tier,
+    lifecycle::Stop,
+    metrics::{unix_seconds, worker as metric},
+    queue::{self, WakeListener},
+    target::TargetId,
+};
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use crate::worker::Shared;
+
+/// Targets in one sweep statement.
+const SWEEP_LIMIT: usize = 256;
+
+/// Share of the poll interval that sweeping may take before the rest of the round waits.
+const SWEEP_SHARE: u32 = 20;
+
+const RECONNECT_AFTER: Duration = Duration::from_secs(1);
+
+/// Where the last sweep stopped.
+#[derive(Debug, Default)]
+pub(crate) struct Sweeper {
+    after: Option<(Tier, TargetId)>,
+}
+
+impl Sweeper {
+    /// Looks at the next targets: a whole round if it is quick, else as far as its share of the
+    /// poll interval reaches.
+    ///
+    /// # Errors
+    /// Postgres could not be asked; the heads keep what they know.
+    pub(crate) async fn run_once(&mut self, shared: &Shared) -> queue::Result<()> {
+        let begun = Instant::now();
+        loop {
+            let swept = shared
+                .queue
+                .sweep(self.after, shared.config.tiers(), SWEEP_LIMIT)
+                .await?;
+            let now = shared.now();
+            {
+                let mut heads = shared.heads();
+                for head in &swept {
+                    heads.swept(head, now);
+                }
+            }
+            if !swept.is_empty() {
+                shared.changed.notify_one();
+            }
+            self.after = swept
+                .last()
+                .filter(|_| swept.len() == SWEEP_LIMIT)
+                .map(|head| (head.tier, head.target_id));
+            if self.after.is_none() || begun.elapsed() > shared.config.poll_interval / SWEEP_SHARE {
+                break;
+            }
+        }
+        metric::SWEEP_DURATION_SECONDS
+            .histogram(&[])
+            .record(begun.elapsed());
+        metric::LAST_DEQUEUE_SUCCESS_TIMESTAMP_SECONDS
+            .gauge(&[])
+            .set(unix_seconds());
+        Ok(())
+    }
+}
+
+/// Listens until `stop` drains, and connects again whenever the connection is lost.
+pub(crate) async fn listen(shared: Arc<Shared>, url: Secret<String>, stop: Stop) {
+    while !stop.is_draining() {
+        let heard = stop
+            .unless_draining(listen_once(&shared, url.expose()))
+            .await;
+        metric::LISTENER_UP.gauge(&[]).set(0.0);
+        if let Some(Err(error)) = heard {
+            warn!(error = %error, "listening for new work failed; the sweep still finds it");
+            metric::LISTENER_RECONNECTS_TOTAL.counter(&[]).increment(1);
+            stop.pause(RECONNECT_AFTER).await;
+        }
+    }
+}
+
+async fn listen_once(shared: &Shared, url: &str) -> queue::Result<()> {
+    let mut listener = WakeListener::connect(url).await?;
+    metric::LISTENER_UP.gauge(&[]).set(1.0);
+    info!("listening for new work");
+    loop {
+        let woken = listener.next().await?;
+        metric::WAKEUPS_TOTAL
+            .counter(&["notification"])
+            .increment(woken.len() as u64);
+        let now = shared.now();
+        {
+            let mut heads = shared.heads();
+            for (tier, target_id) in woken {
+                heads.wake(target_id, tier, now, now);
+            }
+        }
+        shared.changed.notify_one();
+    }
+}
