@@ -78,7 +78,7 @@ FROM hook.job AS j CROSS JOIN LATERAL (
         NULL::smallint AS error_kind
     FROM hook.ready WHERE shard = $1 AND job_id = j.job_id
     UNION ALL
-    SELECT 1, tier, attempt, run_at, NULL, NULL FROM hook.lease WHERE shard = $1 AND job_id = j.job_id
+    SELECT 1::smallint, tier, attempt, run_at, NULL, NULL FROM hook.lease WHERE shard = $1 AND job_id = j.job_id
     UNION ALL
     SELECT status, tier, attempt, NULL, finished_at, error_kind
     FROM hook.finished WHERE shard = $1 AND job_id = j.job_id

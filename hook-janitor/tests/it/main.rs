@@ -1,0 +1,7 @@
+//! The janitor's steps on a real Postgres. Nothing here waits for a timer: rows are aged by SQL,
+//! and each test calls the steps itself.
+
+mod purge;
+mod races;
+mod reap;
+mod support;
