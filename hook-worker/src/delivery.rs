@@ -7,14 +7,17 @@
 use std::{borrow::Cow, time::Duration};
 
 use bytes::Bytes;
-use hook_common::job::{ErrorKind, JobId, Method, Outcome};
+use chrono::DateTime;
+use hook_common::{
+    job::{ErrorKind, JobId, Method, Outcome},
+    retry_after,
+};
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
     classify,
     client::{Client, answer::Answer, failure::Failure},
     outgoing::{Outgoing, Refusal},
-    retry_after,
 };
 
 /// A leased job as it is to be sent.
@@ -101,7 +104,8 @@ fn answered(answer: Answer, timestamp: i64) -> Report {
     let retry_after = answer
         .retry_after
         .filter(|_| classify::may_ask_to_wait(answer.status))
-        .and_then(|value| retry_after::parse(value.as_bytes(), timestamp));
+        .zip(DateTime::from_timestamp(timestamp, 0))
+        .and_then(|(value, now)| retry_after::parse(value.as_bytes(), now));
     Report {
         outcome,
         error_kind,

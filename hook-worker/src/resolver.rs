@@ -24,6 +24,7 @@ use hickory_resolver::{
         ResolverOpts,
     },
     net::runtime::TokioRuntimeProvider,
+    proto::rr::Name,
     system_conf,
 };
 use tokio::time::Instant;
@@ -42,8 +43,8 @@ const KEPT_MIN: Duration = Duration::from_secs(1);
 const KEPT_MAX: Duration = Duration::from_secs(30);
 /// How long one question to one server may take.
 const QUESTION_TIMEOUT: Duration = Duration::from_secs(2);
-/// How often a question is asked before the name counts as unresolvable for now.
-const QUESTIONS_MAX: usize = 2;
+/// How often a question that got no proper answer is repeated.
+const REPEATS_MAX: usize = 1;
 
 /// The addresses of a name, in the order in which they are to be tried.
 pub(crate) type Addresses = Arc<[IpAddr]>;
@@ -113,16 +114,17 @@ impl Resolver {
     }
 
     async fn ask(&self, name: &str) -> Result<(Addresses, Duration), Failure> {
-        let question = if name.contains('.') {
-            format!("{name}.")
-        } else {
-            name.to_owned()
-        };
+        let unresolved = || Failure::new(TransportError::Dns, "the name could not be resolved");
+        // Not by way of a text: that would refuse underscores, which names of services have.
+        let mut question = Name::from_ascii(name).map_err(|_| unresolved())?;
+        if name.contains('.') {
+            question.set_fqdn(true);
+        }
         let lookup = self
             .dns
             .lookup_ip(question)
             .await
-            .map_err(|_| Failure::new(TransportError::Dns, "the name could not be resolved"))?;
+            .map_err(|_| unresolved())?;
         let ttl = lookup
             .as_lookup()
             .answers()
@@ -195,7 +197,7 @@ fn system_config() -> (ResolverConfig, ResolverOpts) {
 
 fn our_options(mut options: ResolverOpts) -> ResolverOpts {
     options.timeout = options.timeout.min(QUESTION_TIMEOUT);
-    options.attempts = options.attempts.min(QUESTIONS_MAX);
+    options.attempts = options.attempts.min(REPEATS_MAX);
     options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
     // We keep answers and read the hosts file ourselves, under our own limits.
     options.cache_size = 0;

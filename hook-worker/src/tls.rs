@@ -40,12 +40,9 @@ impl Tls {
             .context("choosing TLS versions")?;
         let mut config = match verification {
             Verification::Full => builder.with_root_certificates(roots(ca_file)?),
-            Verification::Off => {
-                tracing::warn!("certificates of targets are not verified");
-                builder
-                    .dangerous()
-                    .with_custom_certificate_verifier(Arc::new(AcceptAny(provider)))
-            }
+            Verification::Off => builder
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::new(AcceptAny(provider))),
         }
         .with_no_client_auth();
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];

@@ -381,11 +381,12 @@ async fn rs_17_rs_18_rs_19_odd_chunks_do_not_undo_a_success() {
 #[tokio::test]
 async fn rs_42_to_rs_53_only_plain_hints_to_wait_count() {
     // The attempt of the test kit is made at 1,700,000,000, which is 2023-11-14 22:13:20 UTC.
+    const YEAR_SECONDS: u64 = 365 * 24 * 60 * 60;
     for (value, expected) in [
         (&b"6"[..], Some(6)),
-        (b"0", Some(0)),
-        (b"99999999999", Some(99_999_999_999)),
-        (b"99999999999999999999999999", Some(u64::MAX)),
+        (b"0", None),
+        (b"99999999999", Some(YEAR_SECONDS)),
+        (b"99999999999999999999999999", Some(YEAR_SECONDS)),
         (b"Tue, 14 Nov 2023 22:14:20 GMT", Some(60)),
         (b"Wed, 21 Oct 2015 07:28:00 GMT", None),
         (b"Sunday, 06-Nov-94 08:49:37 GMT", None),

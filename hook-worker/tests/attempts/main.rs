@@ -2,6 +2,11 @@
 //! of the answer. No Postgres is involved.
 
 mod answers;
+mod connects;
+mod http2;
 mod kit;
+mod names;
+mod proxies;
 mod requests;
 mod reuse;
+mod tls;
