@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
-use super::{COUNT_BUCKETS, Kind, Metric, SECONDS_BUCKETS, Unit, all};
+use super::{COUNT_BUCKETS, Kind, Metric, SECONDS_BUCKETS, Unit, all, replaced};
 
 /// Renders what the process has recorded; cheap to clone.
 #[derive(Clone)]
@@ -20,7 +20,7 @@ impl Handle {
     /// The metrics as Prometheus text.
     #[must_use]
     pub fn render(&self) -> String {
-        self.0.render()
+        self.0.render() + &replaced::render()
     }
 
     /// Folds recorded durations into their buckets; to be called every few seconds, because

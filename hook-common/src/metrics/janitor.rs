@@ -38,6 +38,12 @@ pub const BUCKETS_EMPTIED_TOTAL: Metric = Metric::counter_of(
     &[],
     "Buckets of old jobs emptied at one stroke.",
 );
+/// Buckets in use.
+pub const BUCKETS_IN_USE: Metric = Metric::gauge_of(
+    "hook_janitor_buckets_in_use",
+    &[],
+    "Buckets that hold jobs, of the eight there are; eight for long means that the oldest cannot be emptied.",
+);
 /// Keys purged.
 pub const IDEMPOTENCY_KEYS_PURGED_TOTAL: Metric = Metric::counter_of(
     "hook_janitor_idempotency_keys_purged_total",
@@ -123,6 +129,7 @@ pub const ALL: &[Metric] = &[
     JOBS_EXPIRED_TOTAL,
     JOBS_KEPT_TOTAL,
     BUCKETS_EMPTIED_TOTAL,
+    BUCKETS_IN_USE,
     IDEMPOTENCY_KEYS_PURGED_TOTAL,
     LAST_PURGE_SUCCESS_TIMESTAMP_SECONDS,
     OLDEST_FINISHED_AGE_SECONDS,

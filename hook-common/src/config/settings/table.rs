@@ -496,7 +496,7 @@ const SENDING: &[Setting] = &[
 const RETRIES: &[Setting] = &[
     Setting {
         name: "HOOK_MAX_ATTEMPTS",
-        used_by: API_WORKER,
+        used_by: SERVICES,
         default: Text("10"),
         form: "whole number from 1 to 100",
         says: "Attempts of a job that brings no number of its own, the first included.",
@@ -526,7 +526,7 @@ const RETRIES: &[Setting] = &[
     },
     Setting {
         name: "HOOK_PENALTY_REFRESH",
-        used_by: API_WORKER,
+        used_by: SERVICES,
         default: Text("30s"),
         form: parse::DURATION,
         says: "How often the list of the worst targets is read anew, ± 20 %.",
