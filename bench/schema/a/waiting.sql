@@ -1,0 +1,1 @@
+SELECT count(*) FROM bench.job WHERE status = 0;

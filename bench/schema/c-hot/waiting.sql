@@ -1,0 +1,1 @@
+SELECT count(*) FROM hook.ready WHERE worker IS NULL;
