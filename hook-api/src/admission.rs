@@ -29,6 +29,8 @@ use crate::{auth::Grant, problem::Refusal};
 const BODIES_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// What every request may hold without asking; the number of connections bounds these.
 const FREE_BYTES: usize = 64 * 1024;
+/// Largest body of a request that manages something.
+const MANAGE_BODY_BYTES_MAX: usize = 64 * 1024;
 /// Largest body of a request whose body says nothing.
 const ACTION_BODY_BYTES_MAX: usize = 1024;
 /// After an answer that says "not ready", a client should wait this long.
@@ -110,7 +112,11 @@ impl Admission {
         self.refuse_unready()?;
         refuse_encoding(&parts.headers)?;
         refuse_content_type(&parts.headers, content)?;
-        self.finish(parts, body, self.limits.bytes_max).await
+        let bytes_max = match access {
+            Access::Enqueue => self.limits.bytes_max,
+            Access::Manage => self.limits.bytes_max.min(MANAGE_BODY_BYTES_MAX),
+        };
+        self.finish(parts, body, bytes_max).await
     }
 
     /// Admits a request to a route that takes no body.

@@ -20,6 +20,7 @@ use crate::{
     known_secrets::KnownSecrets,
     penalties::Penalties,
     problem::{Changes, Refusal},
+    wake::Waker,
 };
 
 /// A statement of a handler is answered within this, or the request is refused.
@@ -32,6 +33,8 @@ pub(crate) struct App {
     pub(crate) admission: Admission,
     /// Stores jobs.
     pub(crate) enqueuer: Enqueuer,
+    /// Tells workers of jobs that were put back and of targets that were changed.
+    pub(crate) waker: Waker,
     /// Every other statement.
     pub(crate) queue: Queue,
     /// Judges errors.
@@ -46,6 +49,10 @@ pub(crate) struct App {
     pub(crate) envelope: envelope::Limits,
     /// Seals secrets; `None` without a key.
     pub(crate) sealer: Option<Sealer>,
+    /// Attempts of a job whose producer gave no number.
+    pub(crate) max_attempts: i16,
+    /// A penalty that no worker has confirmed for this long does not count.
+    pub(crate) penalty_stale_after: Duration,
 }
 
 impl App {

@@ -33,6 +33,8 @@ pub struct Config {
     pub queue_depth_max: Option<usize>,
     /// How long an idempotency key is remembered.
     pub idempotency_ttl: Duration,
+    /// Attempts of a job whose producer gave no number.
+    pub max_attempts: i16,
     /// How often the penalised targets are read anew.
     pub penalty_refresh: Duration,
     /// How many of them.
@@ -76,6 +78,7 @@ impl Config {
             job_body_max,
             queue_depth_max: reader.optional_count("HOOK_QUEUE_DEPTH_MAX", 1..=usize::MAX),
             idempotency_ttl: reader.duration("HOOK_IDEMPOTENCY_TTL"),
+            max_attempts: i16::try_from(reader.count("HOOK_MAX_ATTEMPTS", 1..=100)).unwrap_or(100),
             penalty_refresh: reader.duration("HOOK_PENALTY_REFRESH"),
             penalty_targets_max: reader.count("HOOK_PENALTY_TARGETS_MAX", 1..=100_000),
             allow_nets: AllowNets::from(reader.nets("HOOK_ALLOW_NETS")),

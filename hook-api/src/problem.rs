@@ -55,11 +55,6 @@ impl Refusal {
         )
     }
 
-    /// Its code.
-    pub(crate) fn code(&self) -> Code {
-        self.rejection.code()
-    }
-
     /// The refusal that follows from a failed statement or connect.
     ///
     /// `changes` says whether the statement would have changed something.

@@ -6,17 +6,24 @@ use std::sync::Arc;
 
 use axum::{
     Router,
-    extract::{MatchedPath, Request, State},
+    body::Body,
+    extract::{MatchedPath, Path, Request, State, rejection::PathRejection},
     middleware::{Next, from_fn},
     response::{IntoResponse, Response},
-    routing::post,
+    routing::{get, post},
 };
 use hook_common::problem::Code;
 use http::{HeaderValue, StatusCode, header};
+use serde::Serialize;
+use tracing::error;
 
 use crate::{app::App, problem::Refusal};
 
 mod enqueue;
+mod jobs;
+mod queues;
+mod secrets;
+mod targets;
 
 /// What the handlers share.
 type Shared = State<Arc<App>>;
@@ -26,9 +33,25 @@ type Answer = Result<Response, Refusal>;
 /// Every route of the product.
 pub(crate) fn router(app: Arc<App>) -> Router {
     Router::new()
-        .route("/v1/jobs", post(enqueue::one))
+        .route("/v1/jobs", post(enqueue::one).get(jobs::list))
         .route("/v1/jobs/batch", post(enqueue::batch))
         .route("/webhook", post(enqueue::legacy))
+        .route("/v1/jobs/replay", post(jobs::replay))
+        .route("/v1/jobs/{id}", get(jobs::get))
+        .route("/v1/jobs/{id}/retry", post(jobs::retry))
+        .route("/v1/jobs/{id}/cancel", post(jobs::cancel))
+        .route("/v1/targets", get(targets::list))
+        .route(
+            "/v1/targets/{target}",
+            get(targets::get).patch(targets::patch),
+        )
+        .route("/v1/targets/{target}/pause", post(targets::pause))
+        .route("/v1/targets/{target}/resume", post(targets::resume))
+        .route("/v1/queues", get(queues::list))
+        .route(
+            "/v1/secrets/{name}",
+            get(secrets::get).put(secrets::put).delete(secrets::delete),
+        )
         .route_layer(from_fn(keep_pattern))
         .method_not_allowed_fallback(method_not_allowed)
         .fallback(not_found)
@@ -51,11 +74,36 @@ async fn method_not_allowed() -> Refusal {
     Refusal::new(Code::MethodNotAllowed, detail).closing()
 }
 
+/// The part of the path that stands for a name.
+fn segment(path: Result<Path<String>, PathRejection>) -> Result<String, Refusal> {
+    // It is refused when its escapes are not UTF-8, and no name has such a spelling.
+    path.map(|Path(segment)| segment)
+        .map_err(|_| Refusal::not_found("there is nothing of this name"))
+}
+
+/// An answer without a body.
+fn empty(status: StatusCode) -> Response {
+    let mut answer = Response::new(Body::empty());
+    *answer.status_mut() = status;
+    answer
+}
+
+/// An answer with a value of ours as JSON.
+fn json_of(status: StatusCode, value: &impl Serialize) -> Response {
+    match serde_json::to_vec(value) {
+        Ok(text) => json(status, text),
+        Err(error) => {
+            error!(%error, "an answer cannot be written as JSON");
+            Refusal::internal().into_response()
+        }
+    }
+}
+
 /// An answer of JSON text.
-fn json(status: StatusCode, text: impl Into<axum::body::Body>) -> Response {
+fn json(status: StatusCode, text: impl Into<Body>) -> Response {
     let mut answer = Response::new(text.into());
     *answer.status_mut() = status;
     let kind = const { HeaderValue::from_static("application/json") };
     answer.headers_mut().insert(header::CONTENT_TYPE, kind);
-    answer.into_response()
+    answer
 }

@@ -64,15 +64,16 @@ pub async fn run(config: Config, context: Context) -> anyhow::Result<Loops> {
     let (enqueuer, committer) = Enqueuer::new(CommitterParts {
         queue: queue.clone(),
         db: db.clone(),
-        waker,
+        waker: waker.clone(),
         key_ttl: config.idempotency_ttl,
         waiting_max: config.in_flight_max,
     });
     loops.spawn("group_commit", committer.run(heartbeats.clone()));
 
+    let penalty_stale_after = config.penalty_refresh * STALE_REFRESHES;
     let snapshot_limits = penalties::Limits {
         targets_max: config.penalty_targets_max,
-        stale_after: config.penalty_refresh * STALE_REFRESHES,
+        stale_after: penalty_stale_after,
     };
     let (penalties, refresh) = Penalties::new(queue.clone(), db.clone(), snapshot_limits);
     let depth = Arc::new(Depth::new(
@@ -95,6 +96,7 @@ pub async fn run(config: Config, context: Context) -> anyhow::Result<Loops> {
     let app = App {
         admission: Admission::new(config.in_flight_max, body_limits, readiness, stop.clone()),
         enqueuer,
+        waker,
         queue,
         db,
         penalties,
@@ -106,6 +108,8 @@ pub async fn run(config: Config, context: Context) -> anyhow::Result<Loops> {
             https_only: config.https_only,
         },
         sealer: config.sealer,
+        max_attempts: config.max_attempts,
+        penalty_stale_after,
     };
     let tokens = Tokens::new(&config.tokens, &config.enqueue_tokens);
     let front = Front::new(routes::router(Arc::new(app)), tokens);

@@ -12,6 +12,7 @@ use std::{
 
 use hook_common::{
     db::Db,
+    job::QueueName,
     lifecycle::{Stop, within},
     queue::{Queue, Wake},
     target::TargetId,
@@ -21,22 +22,25 @@ use tracing::debug;
 
 /// Notifications of this process are at least this far apart.
 const EVERY: Duration = Duration::from_millis(5);
-/// With more targets than this, workers are told to look at all of them.
-const TARGETS_MAX: usize = 300;
+/// More targets than this are not named; workers look by themselves.
+const HEADS_MAX: usize = 300;
 /// A notification that takes longer is given up.
 const LIMIT: Duration = Duration::from_secs(2);
+
+/// Jobs of one target in one queue.
+type Head = (QueueName, TargetId);
 
 /// Where targets with new jobs are noted; cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Waker {
-    pending: Arc<Mutex<HashSet<TargetId>>>,
+    pending: Arc<Mutex<HashSet<Head>>>,
     signal: mpsc::Sender<()>,
 }
 
 /// The loop that passes them on.
 #[derive(Debug)]
 pub(crate) struct WakeLoop {
-    pending: Arc<Mutex<HashSet<TargetId>>>,
+    pending: Arc<Mutex<HashSet<Head>>>,
     signal: mpsc::Receiver<()>,
     queue: Queue,
     db: Db,
@@ -59,14 +63,14 @@ impl Waker {
         (waker, wake_loop)
     }
 
-    /// Notes that these targets have new jobs.
-    pub(crate) fn wake(&self, targets: impl IntoIterator<Item = TargetId>) {
+    /// Notes that these targets have new jobs in these queues.
+    pub(crate) fn wake(&self, heads: impl IntoIterator<Item = Head>) {
         {
             let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
-            for target in targets {
+            for head in heads {
                 // One more than can be named says all that there is to say.
-                if pending.len() <= TARGETS_MAX {
-                    pending.insert(target);
+                if pending.len() <= HEADS_MAX {
+                    pending.insert(head);
                 }
             }
             if pending.is_empty() {
@@ -95,10 +99,10 @@ impl WakeLoop {
         if pending.is_empty() {
             return;
         }
-        let wake = if pending.len() > TARGETS_MAX {
-            Wake::All
+        let wake = if pending.len() > HEADS_MAX {
+            Wake::Many
         } else {
-            Wake::Targets(pending.into_iter().collect())
+            Wake::Heads(pending.into_iter().collect())
         };
         match within(LIMIT, self.queue.notify(&wake)).await {
             Some(Ok(())) => {}

@@ -320,7 +320,7 @@ impl Store {
                         QueueName::Degraded => degraded += 1,
                     }
                     match job.job.due {
-                        Due::Now | Due::At(_) => due.push(job.job.target.id()),
+                        Due::Now | Due::At(_) => due.push((job.tier.queue(), job.job.target.id())),
                         Due::After(_) => {}
                     }
                 }

@@ -1,0 +1,141 @@
+//! Targets: look at them, hold them back, set their limits.
+
+use axum::extract::{Path, Request, State, rejection::PathRejection};
+use hook_common::{
+    job::QueueName,
+    queue::{TargetChange, TargetOrder},
+    target::Target,
+};
+use http::StatusCode;
+use serde::Serialize;
+
+use super::{Answer, Shared, json_of, segment};
+use crate::{
+    admission::{Access, Content},
+    app::App,
+    fields::Fields,
+    problem::{Changes, Refusal},
+    query::Query,
+    view::TargetJson,
+};
+
+/// Targets of a list, unless asked for otherwise.
+const LIST_TARGETS: usize = 50;
+/// Most targets of a list.
+const LIST_TARGETS_MAX: usize = 500;
+/// Largest number of attempts at one time that can be set.
+const IN_FLIGHT_MAX: usize = 1_000_000;
+/// Largest rate that can be set, in attempts a second.
+const RATE_MAX: f64 = 1_000_000.0;
+/// Highest level of penalty.
+const PENALTY_MAX: usize = 9;
+
+type TargetPath = Result<Path<String>, PathRejection>;
+
+#[derive(Serialize)]
+struct ListJson {
+    targets: Vec<TargetJson>,
+}
+
+/// `GET /v1/targets`
+pub(super) async fn list(State(app): Shared, request: Request) -> Answer {
+    let admitted = app.admission.without_body(request, Access::Manage)?;
+    let mut query = Query::of(&admitted.parts.uri, &["order", "limit"]);
+    let order = query.parsed("order", "must be waiting, failing or slow", order_of);
+    let order = order.unwrap_or(TargetOrder::Waiting);
+    let limit = query.limit(LIST_TARGETS, LIST_TARGETS_MAX);
+    query.finish()?;
+    let targets = app.queue.targets(order, limit, app.penalty_stale_after);
+    let targets = app.ask(Changes::Nothing, targets).await?;
+    let targets = targets.into_iter().map(TargetJson::new).collect();
+    Ok(json_of(StatusCode::OK, &ListJson { targets }))
+}
+
+/// `GET /v1/targets/{target}`
+pub(super) async fn get(State(app): Shared, path: TargetPath, request: Request) -> Answer {
+    let _admitted = app.admission.without_body(request, Access::Manage)?;
+    show(&app, &target_of(path)?).await
+}
+
+/// `POST /v1/targets/{target}/pause`
+pub(super) async fn pause(State(app): Shared, path: TargetPath, request: Request) -> Answer {
+    let _admitted = app.admission.action(request).await?;
+    change(&app, &target_of(path)?, &paused(true)).await
+}
+
+/// `POST /v1/targets/{target}/resume`
+pub(super) async fn resume(State(app): Shared, path: TargetPath, request: Request) -> Answer {
+    let _admitted = app.admission.action(request).await?;
+    change(&app, &target_of(path)?, &paused(false)).await
+}
+
+/// `PATCH /v1/targets/{target}`
+pub(super) async fn patch(State(app): Shared, path: TargetPath, request: Request) -> Answer {
+    let admission = &app.admission;
+    let admitted = admission
+        .with_body(request, Access::Manage, Content::Json)
+        .await?;
+    let target = target_of(path)?;
+    let mut fields = Fields::of(&admitted.body)?;
+    let max_in_flight = fields.clearable("max_in_flight", |fields, name| {
+        let number = fields.whole(name, 1..=IN_FLIGHT_MAX)?;
+        i32::try_from(number).ok()
+    });
+    let rate_per_second = fields.clearable("rate_per_second", |fields, name| {
+        fields.positive(name, RATE_MAX)
+    });
+    let penalty_pin = fields.clearable("penalty", |fields, name| {
+        let level = fields.whole(name, 0..=PENALTY_MAX)?;
+        i16::try_from(level).ok()
+    });
+    fields.finish()?;
+    let wanted = TargetChange {
+        paused: None,
+        max_in_flight,
+        rate_per_second,
+        penalty_pin,
+    };
+    change(&app, &target, &wanted).await
+}
+
+fn paused(paused: bool) -> TargetChange {
+    TargetChange {
+        paused: Some(paused),
+        ..TargetChange::default()
+    }
+}
+
+/// Changes a target and answers with it as it is then.
+async fn change(app: &App, target: &Target, change: &TargetChange) -> Answer {
+    let changing = app.queue.change_target(target, change);
+    app.ask(Changes::Something, changing).await?;
+    // A worker that hears of the target looks at it again.
+    let id = target.id();
+    app.waker
+        .wake(QueueName::ALL.iter().map(|queue| (*queue, id)));
+    show(app, target).await
+}
+
+async fn show(app: &App, target: &Target) -> Answer {
+    let found = app.queue.target(target, app.penalty_stale_after);
+    let found = app.ask(Changes::Nothing, found).await?;
+    let found = found.ok_or_else(no_such_target)?;
+    Ok(json_of(StatusCode::OK, &TargetJson::new(found)))
+}
+
+fn order_of(word: &str) -> Option<TargetOrder> {
+    match word {
+        "waiting" => Some(TargetOrder::Waiting),
+        "failing" => Some(TargetOrder::Failing),
+        "slow" => Some(TargetOrder::Slow),
+        _ => None,
+    }
+}
+
+fn target_of(path: TargetPath) -> Result<Target, Refusal> {
+    Target::new(segment(path)?).map_err(|_| no_such_target())
+}
+
+fn no_such_target() -> Refusal {
+    Refusal::not_found("there is no such target")
+}
