@@ -14,6 +14,7 @@ use ::metrics::{Counter, Gauge, Histogram, Label};
 pub mod api;
 pub mod janitor;
 pub mod process;
+pub mod replaced;
 pub mod worker;
 
 mod install;
