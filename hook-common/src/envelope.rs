@@ -151,16 +151,18 @@ struct Request<'a> {
 impl<'a> Request<'a> {
     /// Reads a job in the form with all fields in one object.
     fn flat_job(&self, object: &'a str, header_key: Option<&str>) -> Result<NewJob, Problems> {
+        let members = json::members(self.text, object)?;
         let mut problems = Problems::default();
-        let members = match json::members(self.text, object) {
-            Ok(members) => members,
-            Err(problem) => {
-                problems.push(problem);
-                return Err(problems);
-            }
-        };
         let fields = Fields::new(members, &mut problems);
         self.judge(Shape::Flat, problems).job(&fields, header_key)
+    }
+
+    /// Reads an item of a batch. There, another JSON value is one bad item among good ones.
+    fn item(&self, item: &'a str) -> Result<NewJob, Problems> {
+        if json::is_value_but_no_object(item) {
+            return Err(Problem::new(Code::FieldInvalid, "", "must be an object").into());
+        }
+        self.flat_job(item, None)
     }
 
     fn judge(&self, shape: Shape, problems: Problems) -> Judge<'a> {
@@ -186,7 +188,7 @@ impl<'a> Request<'a> {
                 count += 1;
                 break;
             }
-            match self.flat_job(item, None) {
+            match self.item(item) {
                 Ok(job) => jobs.push(job),
                 Err(part) => {
                     let room = Problems::MAX_OF_ONE_JOB;

@@ -225,6 +225,15 @@ impl Problems {
     }
 }
 
+impl From<Problem> for Problems {
+    fn from(problem: Problem) -> Self {
+        Self {
+            list: vec![problem],
+            left_out: 0,
+        }
+    }
+}
+
 /// A refused request: the code of its first problem, and all of them.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Rejection {
@@ -254,10 +263,10 @@ impl Rejection {
 
 impl From<Problem> for Rejection {
     fn from(problem: Problem) -> Self {
-        let code = problem.code;
-        let mut problems = Problems::default();
-        problems.push(problem);
-        Self { code, problems }
+        Self {
+            code: problem.code,
+            problems: problem.into(),
+        }
     }
 }
 

@@ -22,10 +22,15 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 impl Judge<'_> {
     /// The bytes to send; empty where there is no body or a problem was listed.
     pub(super) fn body(&mut self, fields: &Fields<'_>) -> Bytes {
-        let given = [fields.payload, fields.body, fields.body_base64];
-        if given.iter().flatten().count() > 1 {
-            let detail = "at most one of payload, body and body_base64 may be given";
-            self.refuse(self.shape.base(), detail);
+        let (payload, text) = (fields.payload.is_some(), fields.body.is_some());
+        let surplus = match fields.body_base64 {
+            Some(_) if payload || text => Some("/body_base64"),
+            _ if payload && text => Some("/body"),
+            _ => None,
+        };
+        if let Some(field) = surplus {
+            let detail = "only one of payload, body and body_base64 may be given";
+            self.refuse(field, detail);
             return Bytes::new();
         }
         let (pointer, found) = if let Some(payload) = fields.payload {

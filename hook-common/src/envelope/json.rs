@@ -18,7 +18,9 @@ use crate::problem::{Code, Problem};
 /// Deepest nesting of arrays and objects, the outermost included.
 const DEPTH_MAX: usize = 128;
 /// Members of one object that are looked at: more than any object that can be accepted has.
-pub(super) const MEMBERS_MAX: usize = 128;
+const MEMBERS_MAX: usize = 128;
+/// What JSON allows between tokens.
+const WHITE_SPACE: [char; 4] = [' ', '\t', '\n', '\r'];
 
 /// Reads the request as text, and refuses what no parser should be given.
 pub(super) fn text(body: &Bytes) -> Result<&str, Problem> {
@@ -48,7 +50,7 @@ pub(super) struct Members<'a> {
 /// # Errors
 /// `json_invalid`, with the position in `whole`: not JSON, not an object, or a name twice.
 pub(super) fn members<'a>(whole: &str, object: &'a str) -> Result<Members<'a>, Problem> {
-    if !object.trim_start_matches(WHITE_SPACE).starts_with('{') {
+    if !starts_like_an_object(object) {
         return Err(not_an_object(whole, object));
     }
     let mut reader = serde_json::Deserializer::from_str(object);
@@ -56,6 +58,11 @@ pub(super) fn members<'a>(whole: &str, object: &'a str) -> Result<Members<'a>, P
         .deserialize_map(MembersVisitor)
         .and_then(|members| reader.end().map(|()| members))
         .map_err(|error| located(whole, object, &error))
+}
+
+/// Whether `text` is JSON, but not an object.
+pub(super) fn is_value_but_no_object(text: &str) -> bool {
+    !starts_like_an_object(text) && serde_json::from_str::<IgnoredAny>(text).is_ok()
 }
 
 /// The items of an array that was validated before; `None` when it is not an array.
@@ -107,7 +114,9 @@ pub(super) fn fault_at(detail: &str, whole: &str, part: &str) -> Problem {
     fault(detail, line, column)
 }
 
-const WHITE_SPACE: [char; 4] = [' ', '\t', '\n', '\r'];
+fn starts_like_an_object(text: &str) -> bool {
+    text.trim_start_matches(WHITE_SPACE).starts_with('{')
+}
 
 fn not_an_object(whole: &str, text: &str) -> Problem {
     match serde_json::from_str::<IgnoredAny>(text) {

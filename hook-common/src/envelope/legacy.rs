@@ -4,7 +4,7 @@ use serde_json::value::RawValue;
 
 use super::Request;
 use super::fields::{Fields, unknown};
-use super::json::{self, Members};
+use super::json;
 use super::judge::Shape;
 use crate::job::NewJob;
 use crate::problem::{Code, Problem, Problems};
@@ -14,7 +14,7 @@ pub(super) fn job(request: &Request<'_>, header_key: Option<&str>) -> Result<New
     let mut problems = Problems::default();
     let mut fields = Fields::default();
     let mut parameters = None;
-    for (name, value) in members(request, request.text, &mut problems)?.list {
+    for (name, value) in json::members(request.text, request.text)?.list {
         match name.as_ref() {
             "parameters" => parameters = Some(value),
             "metadata" => fields.metadata = unless_null(value),
@@ -27,7 +27,7 @@ pub(super) fn job(request: &Request<'_>, header_key: Option<&str>) -> Result<New
         problems.push(Problem::new(Code::FieldInvalid, "/parameters", detail));
         return Err(problems);
     };
-    for (name, value) in members(request, parameters.get(), &mut problems)?.list {
+    for (name, value) in json::members(request.text, parameters.get())?.list {
         match name.as_ref() {
             "url" => fields.url = Some(value),
             "method" => fields.method = unless_null(value),
@@ -40,17 +40,6 @@ pub(super) fn job(request: &Request<'_>, header_key: Option<&str>) -> Result<New
     request
         .judge(Shape::Parameters, problems)
         .job(&fields, header_key)
-}
-
-fn members<'a>(
-    request: &Request<'a>,
-    object: &'a str,
-    problems: &mut Problems,
-) -> Result<Members<'a>, Problems> {
-    json::members(request.text, object).map_err(|problem| {
-        problems.push(problem);
-        std::mem::take(problems)
-    })
 }
 
 fn unless_null(raw: &RawValue) -> Option<&RawValue> {

@@ -48,7 +48,7 @@ fn every_bad_item_is_listed_by_index() {
         batch(request),
         &[
             (Code::UrlInvalid, "/jobs/0/url"),
-            (Code::JsonInvalid, "/jobs/2"),
+            (Code::FieldInvalid, "/jobs/2"),
             (Code::UnknownField, "/jobs/3/x"),
             (Code::FieldInvalid, "/jobs/3/max_attempts"),
         ],
@@ -151,6 +151,14 @@ fn every_bad_line_is_listed() {
         rejection.problems()[2]
             .detail
             .contains("(line 4, column 4)")
+    );
+}
+
+#[test]
+fn a_line_with_another_value_is_a_bad_item() {
+    check_faults(
+        lines("{\"url\":\"http://a.test/\"}\n[]\n"),
+        &[(Code::FieldInvalid, "/jobs/1")],
     );
 }
 

@@ -250,3 +250,28 @@ fn the_digest_knows_one_request_from_another() {
     digests.dedup();
     assert_eq!(digests.len(), count);
 }
+
+#[test]
+fn no_value_is_repeated_in_a_refusal() {
+    for text in [
+        r#"{"url":"http://u:SECRET@10.0.0.1/SECRET?SECRET"}"#,
+        r#"{"url":"SECRET"}"#,
+        r#"{"url":"http://a.test/SECRET SECRET"}"#,
+        r#"{"url":"http://SECRET:x@a.test/","headers":{"authorization":"SECRET"}}"#,
+        r#"{"url":"http://a.test/","headers":{"x":"SECRET\n","y":["SECRET"]},"body":["SECRET"]}"#,
+        r#"{"url":"http://a.test/","method":"SECRET","metadata":"SECRET","target":"SECRET\n"}"#,
+        r#"{"url":"http://a.test/","max_attempts":"SECRET","scheduled_at":"SECRET","ttl_ms":"SECRET"}"#,
+        r#"{"url":"http://a.test/","signing":{"secrets":["SECRET\n"]},"idempotency_key":"SECRET\n"}"#,
+        r#"{"url":"http://a.test/","body_base64":"SECRET!","x":"SECRET"}"#,
+        r#"{"url":"http://a.test/","body":"SECRET}"#,
+        r#"{"url":"http://a.test/","body":"SECRET" SECRET}"#,
+        r#""SECRET""#,
+        "SECRET",
+    ] {
+        let rejection = rejected(text);
+        assert!(
+            !format!("{rejection} {rejection:?}").contains("SECRET"),
+            "{rejection:?}"
+        );
+    }
+}
