@@ -241,3 +241,13 @@ CREATE TABLE hook.secret (
     last_four text NOT NULL,
     created_at hook.instant NOT NULL DEFAULT now()
 );
+
+-- Postgres takes a small table for one that is quicker to read from end to end than to look into,
+-- and a statement planned then keeps that plan while the table grows. Pages that are there from
+-- the beginning, and stay (vacuum_truncate), keep the plans of dequeue and finish at their rows.
+INSERT INTO hook.ready (shard, tier, target_id, run_at, job_id, bucket)
+SELECT -1, 0, n, now(), gen_random_uuid(), 0 FROM generate_series(1, 8000) AS n;
+INSERT INTO hook.lease (shard, tier, target_id, run_at, job_id, fence, attempt, bucket, leased_at, leased_until, worker)
+SELECT -1, 0, n, now(), gen_random_uuid(), 1, 1, 0, now(), now(), '' FROM generate_series(1, 6000) AS n;
+DELETE FROM hook.ready;
+DELETE FROM hook.lease;

@@ -106,10 +106,12 @@ pub struct Dequeued {
 }
 
 // The probe must stay a nested loop over an index scan that stops at the limit: an ORDER BY on
-// the outside, or a join of the DELETE by key, would lock rows that are then dropped. A plan test
-// (queue/tests/plans.rs) holds that.
-const DEQUEUE: &str = "-- dequeue
-WITH pick AS MATERIALIZED (
+// the outside, or a join of the DELETE by key, would lock rows that are then dropped. The LIMIT
+// in the look-up of the job keeps it from being turned into a scan of all jobs. A plan test
+// (tests/queue/plans.rs) holds that.
+macro_rules! dequeue_sql {
+    () => {
+        "WITH pick AS MATERIALIZED (
     SELECT r.tid
     FROM unnest($2::bigint[], $3::smallint[], $4::int[], $5::timestamptz[]) AS head (target_id, tier, take, low)
     CROSS JOIN LATERAL (
@@ -134,8 +136,17 @@ WITH pick AS MATERIALIZED (
 SELECT l.tid, l.job_id, l.fence, l.attempt, l.target_id, l.tier, l.run_at, now() AS now,
     COALESCE(l.expires_at <= now(), false) AS expired, j.max_attempts, l.timeout_ms, j.method, j.target,
     j.url, j.headers, j.headers_sealed, j.signing, j.body
-FROM leased AS l
-LEFT JOIN hook.job AS j ON j.shard = $1 AND j.job_id = l.job_id AND j.bucket = l.bucket";
+FROM leased AS l LEFT JOIN LATERAL (
+    SELECT * FROM hook.job WHERE shard = $1 AND job_id = l.job_id AND bucket = l.bucket LIMIT 1
+) AS j ON true"
+    };
+}
+
+const DEQUEUE: &str = concat!("-- dequeue\n", dequeue_sql!());
+
+/// The statement of the dequeue as a prepared one, so that `EXPLAIN EXECUTE hook_dequeue (…)` shows
+/// what Postgres makes of it.
+pub const PREPARE_DEQUEUE: &str = concat!("PREPARE hook_dequeue AS ", dequeue_sql!());
 
 #[derive(sqlx::FromRow)]
 struct Row {

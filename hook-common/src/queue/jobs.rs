@@ -113,10 +113,10 @@ WITH gone AS (
     DELETE FROM hook.finished WHERE shard = $1 AND job_id = $2 RETURNING *
 ), kept_job AS (
     UPDATE hook.job AS j SET bucket = -1 FROM gone AS g
-    WHERE j.shard = $1 AND j.job_id = g.job_id AND j.bucket = g.bucket RETURNING j.expires_at, j.timeout_ms
+    WHERE j.shard = $1 AND j.job_id = $2 AND j.bucket = g.bucket RETURNING j.expires_at, j.timeout_ms
 ), kept_attempts AS (
     UPDATE hook.attempt AS a SET bucket = -1 FROM gone AS g
-    WHERE a.shard = $1 AND a.job_id = g.job_id AND a.bucket = g.bucket
+    WHERE a.shard = $1 AND a.job_id = $2 AND a.bucket = g.bucket
 ), log AS (
     INSERT INTO hook.attempt (shard, bucket, job_id, target_id, fence, attempt, started_at, duration_ms,
         outcome, error_kind, response_status, response_excerpt, worker)

@@ -26,7 +26,9 @@ WITH dead AS MATERIALIZED (
 ), judged AS MATERIALIZED (
     SELECT g.*, g.attempt >= COALESCE(j.max_attempts, $3) AS last,
         LEAST(extract(epoch FROM now() - g.leased_at) * 1000, 2147483647)::int AS duration_ms
-    FROM gone AS g LEFT JOIN hook.job AS j ON j.shard = $1 AND j.job_id = g.job_id AND j.bucket = g.bucket
+    FROM gone AS g LEFT JOIN LATERAL (
+        SELECT max_attempts FROM hook.job WHERE shard = $1 AND job_id = g.job_id AND bucket = g.bucket LIMIT 1
+    ) AS j ON true
 ), ended AS (
     INSERT INTO hook.finished (shard, bucket, tier, job_id, target_id, finished_at, status, fence, attempt,
         outcome, error_kind, duration_ms, started_at, worker)

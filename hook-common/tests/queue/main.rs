@@ -1,0 +1,9 @@
+//! The queue against a real Postgres: every statement, every race, and the plans they run on.
+
+mod kit;
+mod lifecycle;
+mod migrations;
+mod outbox;
+mod plans;
+mod properties;
+mod races;

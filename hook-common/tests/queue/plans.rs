@@ -1,0 +1,146 @@
+//! Plans: the hot statements use their indexes on empty, filled and never analysed tables.
+
+use std::time::Duration;
+
+use hook_common::{job::Tier, queue::PREPARE_DEQUEUE};
+use sqlx::{Executor as _, PgPool, Row as _};
+
+use crate::kit::{Kit, head, term};
+
+/// Fills the ready table past the API: many jobs of few targets, and as many targets of one job.
+async fn fill(pool: &PgPool, jobs: i32, targets: i32) {
+    sqlx::query(
+        "INSERT INTO hook.ready (shard, tier, target_id, run_at, job_id, bucket)
+         SELECT 0, 0, hook.target_id('t' || n % $2), now() - n * interval '1 millisecond',
+             hook.new_job_id(now() + n * interval '1 microsecond'), 0
+         FROM generate_series(1, $1) AS n",
+    )
+    .bind(jobs)
+    .bind(targets)
+    .execute(pool)
+    .await
+    .unwrap();
+}
+
+/// What the server makes of the dequeue in this mode.
+async fn dequeue_plan(kit: &Kit, mode: &'static str) -> String {
+    let mut connection = kit.pool.acquire().await.unwrap();
+    connection.execute(mode).await.unwrap();
+    connection.execute("DEALLOCATE ALL").await.unwrap();
+    connection
+        .execute(sqlx::raw_sql(PREPARE_DEQUEUE))
+        .await
+        .unwrap();
+    let rows = connection
+        .fetch_all(sqlx::raw_sql(EXPLAIN_DEQUEUE))
+        .await
+        .unwrap();
+    connection.execute("DEALLOCATE ALL").await.unwrap();
+    rows.iter()
+        .map(|row| row.get::<String, _>(0))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+const EXPLAIN_DEQUEUE: &str = "EXPLAIN EXECUTE hook_dequeue (0,
+    ARRAY[hook.target_id('t1'), hook.target_id('t2'), hook.target_id('t3'), hook.target_id('t4')],
+    array_fill(0::smallint, ARRAY[4]), array_fill(1, ARRAY[4]),
+    array_fill('0001-01-01T00:00:00Z'::timestamptz, ARRAY[4]), 50, 30000, 15000, 'w')";
+
+fn assert_probes_heads(plan: &str) {
+    assert!(
+        plan.contains("Index") && plan.contains("ready_head"),
+        "no probe of ready_head:\n{plan}"
+    );
+    assert!(
+        !plan.contains("Seq Scan on ready"),
+        "the whole table is read:\n{plan}"
+    );
+    assert!(
+        !plan.contains("Sort Key: ready"),
+        "the backlog is sorted:\n{plan}"
+    );
+    assert!(
+        plan.contains("Tid Scan on ready"),
+        "rows are not deleted where they were found:\n{plan}"
+    );
+}
+
+#[tokio::test]
+async fn a_dequeue_probes_heads_whatever_is_known_of_the_table() {
+    let kit = Kit::new().await;
+    for mode in [
+        "SET plan_cache_mode = auto",
+        "SET plan_cache_mode = force_generic_plan",
+    ] {
+        assert_probes_heads(&dequeue_plan(&kit, mode).await);
+    }
+    fill(&kit.pool, 30_000, 300).await;
+    assert_probes_heads(&dequeue_plan(&kit, "SET plan_cache_mode = auto").await);
+    kit.pool.execute("ANALYZE hook.ready").await.unwrap();
+    for mode in [
+        "SET plan_cache_mode = auto",
+        "SET plan_cache_mode = force_generic_plan",
+    ] {
+        assert_probes_heads(&dequeue_plan(&kit, mode).await);
+    }
+}
+
+#[tokio::test]
+async fn a_dequeue_touches_few_buffers_per_job() {
+    let kit = Kit::new().await;
+    fill(&kit.pool, 50_000, 100).await;
+    let heads: Vec<_> = (0..50)
+        .map(|n| head(&format!("t{n}"), Tier::Primary, 1))
+        .collect();
+    let term = term(Duration::from_secs(60));
+    // Warm the catalogue caches, whose buffers are not the statement's.
+    kit.queue.dequeue(&heads, 50, &term).await.unwrap();
+    let touched = |pool: PgPool| async move {
+        let row = pool
+            .fetch_one(
+                "SELECT (heap_blks_read + heap_blks_hit + idx_blks_read + idx_blks_hit)::bigint
+                 FROM pg_statio_user_tables WHERE schemaname = 'hook' AND relname = 'ready'",
+            )
+            .await
+            .unwrap();
+        row.get::<i64, _>(0)
+    };
+    kit.pool
+        .execute("SELECT pg_stat_force_next_flush()")
+        .await
+        .unwrap();
+    let before = touched(kit.pool.clone()).await;
+    let mut leased = 0;
+    for _ in 0..10 {
+        leased += kit
+            .queue
+            .dequeue(&heads, 50, &term)
+            .await
+            .unwrap()
+            .jobs
+            .len();
+    }
+    assert_eq!(leased, 500);
+    let limit = Duration::from_secs(15);
+    let after = hook_testkit::wait::wait_until(limit, || {
+        let pool = kit.pool.clone();
+        async move {
+            pool.execute("SELECT pg_stat_clear_snapshot()")
+                .await
+                .unwrap();
+            let now = touched(pool).await;
+            if now > before + 500 {
+                Ok(now)
+            } else {
+                Err(now)
+            }
+        }
+    })
+    .await;
+    let per_job = (after - before) / 500;
+    assert!(
+        per_job <= 10,
+        "{per_job} buffers of the ready table per job"
+    );
+}
