@@ -4,8 +4,12 @@
 //! a stub DNS server, a proxy before Postgres, the product's own binaries. There are no mocks, so
 //! that a test survives a rewrite of what it tests. Nothing waits without a bound.
 
+pub mod certs;
 pub mod db;
+pub mod dns;
 pub mod process;
+pub mod proxy;
+pub mod rng;
 pub mod sink;
 pub mod stack;
 pub mod wait;

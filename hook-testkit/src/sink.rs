@@ -26,6 +26,7 @@ use crate::wait::{pause, wait_for};
 pub mod answer;
 pub mod body;
 pub mod h2;
+pub mod odd;
 mod plan;
 mod reader;
 pub mod record;
@@ -271,7 +272,7 @@ impl SinkBuilder {
         self
     }
 
-    /// Offers HTTP/2, answered by this script; only with TLS.
+    /// Offers HTTP/2 beside HTTP/1.1, answered by this script; only with TLS.
     #[must_use]
     pub fn http2(mut self, script: Http2Script) -> Self {
         self.shared.http2 = Some(script);
@@ -281,7 +282,7 @@ impl SinkBuilder {
     /// Begins to listen.
     ///
     /// # Panics
-    /// When the address cannot be bound.
+    /// When the address cannot be bound, or HTTP/2 is to be spoken without TLS.
     pub async fn start(self) -> Sink {
         let listener = TcpListener::bind(self.address)
             .await
@@ -289,7 +290,15 @@ impl SinkBuilder {
         let address = listener
             .local_addr()
             .expect("a bound socket has an address");
-        let shared = Arc::new(self.shared);
+        let mut shared = self.shared;
+        if shared.http2.is_some() {
+            let tls = shared
+                .tls
+                .take()
+                .expect("the sink speaks HTTP/2 only over TLS");
+            shared.tls = Some(tls.offering_http2());
+        }
+        let shared = Arc::new(shared);
         let mut tasks = JoinSet::new();
         tasks.spawn(accept_loop(
             listener,

@@ -8,7 +8,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use h2::server::{Connection, SendResponse};
+use h2::server::SendResponse;
 use h2::{Reason, RecvStream};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -17,7 +17,7 @@ use crate::sink::Shared;
 use crate::sink::answer::Answer;
 use crate::sink::reader::{BodyFraming, Head};
 use crate::sink::record::{Entry, Request};
-use crate::sink::tls::{Paced, Secured};
+use crate::sink::tls::Secured;
 use crate::wait::pause;
 
 /// What is done with one HTTP/2 request.
@@ -31,7 +31,8 @@ pub enum Http2Answer {
     Refused,
     /// The head of this answer, then `RST_STREAM` with `INTERNAL_ERROR`.
     ResetAfterHead(Answer),
-    /// `GOAWAY` with an error: every stream of the connection ends.
+    /// `GOAWAY` with an error, by which this request may have been processed, then the end of the
+    /// connection.
     GoAway,
     /// `GOAWAY` without an error: this answer is still given, then the connection closes.
     LastAnswer(Answer),
@@ -63,8 +64,6 @@ impl fmt::Debug for Http2Script {
     }
 }
 
-type Server = Connection<tokio_rustls::server::TlsStream<Paced>, Bytes>;
-
 /// Serves the streams of one connection to its end.
 pub(super) async fn serve(secured: Secured, number: usize, shared: &Arc<Shared>) {
     let script = shared.http2.clone();
@@ -73,6 +72,7 @@ pub(super) async fn serve(secured: Secured, number: usize, shared: &Arc<Shared>)
         return;
     };
     let mut streams = JoinSet::new();
+    let mut held = Vec::new();
     loop {
         tokio::select! {
             accepted = server.accept() => {
@@ -83,28 +83,24 @@ pub(super) async fn serve(secured: Secured, number: usize, shared: &Arc<Shared>)
                 let started = Instant::now();
                 let (entry, request) = shared.record.add(number, started, head_of(&parts));
                 let answer = (script.0)(&request, request.nth);
-                announce(&mut server, &answer);
+                if let Http2Answer::LastAnswer(_) = answer {
+                    server.graceful_shutdown();
+                }
                 let stream = Stream { respond, body, entry, shared: Arc::clone(shared) };
                 streams.spawn(stream.run(answer));
             }
-            Some(joined) = streams.join_next() => {
-                if let Err(error) = joined {
+            Some(joined) = streams.join_next() => match joined {
+                Ok(None) => {}
+                Ok(Some(respond)) => {
+                    // Dropping it would reset the stream before the connection goes away.
+                    held.push(respond);
+                    server.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
+                }
+                Err(error) => {
                     shared.record.violation(format!("a stream of the sink failed: {error}"));
                 }
             }
         }
-    }
-}
-
-/// Does what concerns the connection rather than the stream.
-fn announce(server: &mut Server, answer: &Http2Answer) {
-    match answer {
-        Http2Answer::GoAway => server.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM),
-        Http2Answer::LastAnswer(_) => server.graceful_shutdown(),
-        Http2Answer::Answer(_)
-        | Http2Answer::Silence
-        | Http2Answer::Refused
-        | Http2Answer::ResetAfterHead(_) => {}
     }
 }
 
@@ -134,13 +130,17 @@ struct Stream {
 }
 
 impl Stream {
-    async fn run(mut self, answer: Http2Answer) {
+    /// Gives the stream back when the connection is to go away, which only its owner can do. The
+    /// body is read before: closing a socket with unread bytes would destroy the farewell.
+    async fn run(mut self, answer: Http2Answer) -> Option<SendResponse<Bytes>> {
+        let goes_away = matches!(answer, Http2Answer::GoAway);
         match answer {
             Http2Answer::Answer(answer) | Http2Answer::LastAnswer(answer) => {
                 self.read_body().await;
                 self.send(&answer, Finish::Whole).await;
             }
-            Http2Answer::Silence | Http2Answer::GoAway => {
+            Http2Answer::GoAway => self.read_body().await,
+            Http2Answer::Silence => {
                 self.read_body().await;
                 // Ends when the client resets the stream or the connection is over.
                 drop(poll_fn(|context| self.respond.poll_reset(context)).await);
@@ -154,6 +154,7 @@ impl Stream {
         self.shared.record.update(self.entry, |request| {
             request.ended = Some(Instant::now());
         });
+        goes_away.then_some(self.respond)
     }
 
     async fn read_body(&mut self) {
@@ -215,3 +216,6 @@ enum Finish {
     Whole,
     ResetAfterHead,
 }
+
+#[cfg(test)]
+mod tests;

@@ -104,6 +104,14 @@ impl Reader {
             if self.buffer.len() > HEAD_BYTES_MAX {
                 return Err(violation("the request head never ends"));
             }
+            // A client that speaks TLS to a plain port waits for an answer to this.
+            if self
+                .buffer
+                .first()
+                .is_some_and(|byte| !is_token_byte(*byte))
+            {
+                return Err(violation("the first byte is not of an HTTP request"));
+            }
             if self.fill_head(wire).await.map_err(gone)? == 0 {
                 return if self.buffer.is_empty() {
                     Ok(None)
@@ -260,11 +268,11 @@ pub(super) fn values<'a, 'n>(
 }
 
 fn is_token(text: &str) -> bool {
-    let is_mark = |byte: u8| b"!#$%&'*+-.^_`|~".contains(&byte);
-    !text.is_empty()
-        && text
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || is_mark(byte))
+    !text.is_empty() && text.bytes().all(is_token_byte)
+}
+
+fn is_token_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
 fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {

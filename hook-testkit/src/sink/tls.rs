@@ -36,6 +36,20 @@ impl Tls {
     pub fn tls10_only() -> Self {
         Self::Say(&[21, 3, 1, 0, 2, 2, 70])
     }
+
+    /// The same with HTTP/2 offered before HTTP/1.1.
+    pub(super) fn offering_http2(self) -> Self {
+        let offer = |config: Arc<ServerConfig>| {
+            let mut config = ServerConfig::clone(&config);
+            config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+            Arc::new(config)
+        };
+        match self {
+            Self::Serve(config) => Self::Serve(offer(config)),
+            Self::Drip(config, gap) => Self::Drip(offer(config), gap),
+            other @ (Self::Stall | Self::Say(_)) => other,
+        }
+    }
 }
 
 /// A finished handshake.
@@ -174,3 +188,6 @@ impl AsyncWrite for Paced {
         Pin::new(&mut self.tcp).poll_shutdown(context)
     }
 }
+
+#[cfg(test)]
+mod tests;
