@@ -4,7 +4,8 @@
 //! The lock belongs to a process, not to the server, so it is free as soon as its owner is dead;
 //! the server that the owner's guard is just ending then still has to be waited for.
 
-use std::fs::{File, TryLockError};
+use std::fs::{self, File, TryLockError};
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -15,7 +16,7 @@ use crate::options::WhenRunning;
 use crate::server::{START_TIMEOUT, StartError, doing};
 use crate::wait::wait_until;
 
-/// How long the guard of an owner that has just died may take to end its server.
+/// How long a server without an owner may take to end, at each of two requests.
 const ORPHAN_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// How we stand to the server of a directory.
@@ -59,37 +60,50 @@ pub(crate) fn claim(cluster: &Cluster, when_running: WhenRunning) -> Result<Clai
 
 /// Makes sure that no server runs on the data, whose lock we hold.
 ///
-/// A server found here has lost its owner. Its guard is about to end it; if the guard was killed
-/// too, we end it.
+/// A server found here has lost its owner. Its guard is just ending it, unless the guard was killed
+/// too, so we end it as well: a second request to stop changes nothing.
 pub(crate) fn evict(cluster: &Cluster) -> Result<(), StartError> {
     let data = cluster.data();
-    let look = || occupant::look(&data).map_err(doing("look for a running server"));
-    for signal in [None, Some(Signal::INT), Some(Signal::QUIT)] {
-        let pid = match look()? {
-            Occupant::Nobody => return Ok(()),
-            Occupant::Stranger => {
-                return occupant::disown(&data).map_err(doing("replace a stale pid file"));
-            }
-            Occupant::Ready(postmaster) => postmaster.pid,
-            Occupant::Busy(pid) => pid,
+    for signal in [Signal::INT, Signal::QUIT] {
+        let Some(pid) = server_on(&data)? else {
+            return Ok(());
         };
-        if let Some(signal) = signal {
-            // A process that has ended meanwhile is just what we want.
+        let sockets = Postmaster::read(&data).map(|postmaster| postmaster.sockets);
+        for signal in [signal, Signal::CONT] {
             match kill_process(pid, signal) {
+                // One that has ended meanwhile is just what we want.
                 Ok(()) | Err(_) => {}
             }
         }
-        wait_until(ORPHAN_TIMEOUT, || !occupant::is_alive(pid));
-    }
-    match look()? {
-        Occupant::Nobody => Ok(()),
-        Occupant::Stranger => occupant::disown(&data).map_err(doing("replace a stale pid file")),
-        Occupant::Ready(Postmaster { pid, .. }) | Occupant::Busy(pid) => {
-            let pid = Pid::as_raw_pid(pid);
-            Err(StartError::Stuck {
-                directory: cluster.directory.clone(),
-                pid,
-            })
+        // Its process may stay a zombie where nobody waits for orphans, so that is not the question.
+        let has_ended = || !matches!(server_on(&data), Ok(Some(_)));
+        if wait_until(ORPHAN_TIMEOUT, has_ended)
+            && let Some(sockets) = sockets
+        {
+            // Without a guard nobody else removes it. One that is not empty is none of ours, or
+            // the server's last steps are still to come.
+            wait_until(Duration::from_secs(1), || {
+                fs::remove_dir(&sockets).is_ok() || !sockets.exists()
+            });
         }
+    }
+    match server_on(&data)? {
+        None => Ok(()),
+        Some(pid) => Err(StartError::Stuck {
+            directory: cluster.directory.clone(),
+            pid: pid.as_raw_pid(),
+        }),
+    }
+}
+
+/// Gives the server on the data, and makes a pid file harmless that names some other process.
+fn server_on(data: &Path) -> Result<Option<Pid>, StartError> {
+    match occupant::look(data).map_err(doing("look for a running server"))? {
+        Occupant::Nobody => Ok(None),
+        Occupant::Stranger => {
+            occupant::disown(data).map_err(doing("replace a stale pid file"))?;
+            Ok(None)
+        }
+        Occupant::Ready(Postmaster { pid, .. }) | Occupant::Busy(pid) => Ok(Some(pid)),
     }
 }

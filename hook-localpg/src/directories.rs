@@ -61,7 +61,11 @@ pub(crate) fn temporary_directory(
 ) -> io::Result<PathBuf> {
     let mut last = io::Error::from(io::ErrorKind::NotFound);
     for place in places {
-        match tempfile::Builder::new().prefix(prefix).tempdir_in(place) {
+        let made = tempfile::Builder::new()
+            .prefix(prefix)
+            .permissions(Permissions::from_mode(0o700))
+            .tempdir_in(place);
+        match made {
             Ok(directory) => {
                 if let Some(account) = account {
                     account.own(directory.path())?;

@@ -252,3 +252,66 @@ fn leading_number(text: &str) -> Option<u32> {
         .unwrap_or(text.len());
     text[..end].parse().ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_major_version_is_read_from_each_form_of_answer() {
+        let check =
+            |text: &str, major: Option<u32>| assert_eq!(parse_major(text), major, "{text:?}");
+        check("postgres (PostgreSQL) 17.5\n", Some(17));
+        check(
+            "postgres (PostgreSQL) 15.14 (Debian 15.14-0+deb12u1)\n",
+            Some(15),
+        );
+        check("postgres (PostgreSQL) 18beta1", Some(18));
+        check("postgres (PostgreSQL) 19devel", Some(19));
+        check("postgres (PostgreSQL) 9.6.24", Some(9));
+        check("psql (PostgreSQL) 17.5", None);
+        check("postgres (PostgreSQL) ", None);
+        check("", None);
+    }
+
+    #[test]
+    fn packages_are_looked_for_where_they_are_put_newest_first() {
+        let root = tempfile::tempdir().unwrap();
+        for directory in [
+            "usr/lib/postgresql/9.6",
+            "usr/lib/postgresql/15",
+            "usr/lib/postgresql/17",
+            "usr/lib/postgresql/lost+found",
+            "usr/pgsql-16",
+            "opt/homebrew/opt/postgresql@14",
+            "Applications/Postgres.app/Contents/Versions/18",
+            "Applications/Postgres.app/Contents/Versions/latest",
+        ] {
+            fs::create_dir_all(root.path().join(directory)).unwrap();
+        }
+        let found: Vec<String> = installed_directories(root.path())
+            .iter()
+            .map(|path| {
+                path.strip_prefix(root.path())
+                    .unwrap()
+                    .display()
+                    .to_string()
+            })
+            .collect();
+        let at = |directory: &str| {
+            let place = found.iter().position(|one| one == directory);
+            place.unwrap_or_else(|| panic!("{directory} is not among {found:?}"))
+        };
+        assert_eq!(at("usr/lib/postgresql/17/bin"), 0);
+        assert_eq!(at("usr/lib/postgresql/15/bin"), 1);
+        assert_eq!(at("usr/lib/postgresql/9.6/bin"), 2);
+        assert!(at("usr/pgsql-16/bin") < at("usr/bin"));
+        assert!(at("opt/homebrew/opt/postgresql@14/bin") < at("opt/homebrew/bin"));
+        at("Applications/Postgres.app/Contents/Versions/18/bin");
+        assert!(
+            !found
+                .iter()
+                .any(|one| one.contains("lost+found") || one.contains("latest"))
+        );
+    }
+}

@@ -12,6 +12,7 @@ mod cluster;
 mod directories;
 pub mod fetch;
 pub mod find;
+mod freeze;
 mod guard;
 mod launch;
 mod occupant;

@@ -112,7 +112,7 @@ pub(crate) fn disown(data: &Path) -> io::Result<()> {
 }
 
 /// Says whether a process exists, whoever owns it.
-pub(crate) fn is_alive(pid: Pid) -> bool {
+fn is_alive(pid: Pid) -> bool {
     test_kill_process(pid) != Err(Errno::SRCH)
 }
 
@@ -157,6 +157,6 @@ fn answers(socket: &Path) -> bool {
     matches!(ask(), Ok(b'N' | b'S'))
 }
 
-pub(crate) fn pid_file(data: &Path) -> PathBuf {
+fn pid_file(data: &Path) -> PathBuf {
     data.join("postmaster.pid")
 }

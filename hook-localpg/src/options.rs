@@ -53,7 +53,7 @@ pub enum Place {
 pub enum Durability {
     /// Nothing that was committed.
     Full,
-    /// Everything. A crash of the server alone still costs nothing.
+    /// Everything, and a crash of the server alone may cost what was committed in its last second.
     Off,
 }
 

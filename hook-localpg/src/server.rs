@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use crate::claim::{Claim, claim, evict};
 use crate::cluster::{Cluster, USER};
+use crate::freeze::Frozen;
 use crate::guard::Guard;
 use crate::launch::launch;
 use crate::occupant::Postmaster;
@@ -97,6 +98,7 @@ pub struct PgServer {
     port: u16,
     password: Password,
     hold: Hold,
+    frozen: Option<Frozen>,
 }
 
 /// What ties the handle to the server.
@@ -142,6 +144,7 @@ impl PgServer {
             port,
             password: Password(String::new()),
             hold,
+            frozen: None,
         };
         if server.is_owner() {
             evict(&server.cluster)?;
@@ -224,6 +227,25 @@ impl PgServer {
         self.end("KILL")
     }
 
+    /// Stops every process of the server in its tracks: connections stay open, nothing answers.
+    ///
+    /// Lasts until [`PgServer::resume`], a stop, or the end of the handle.
+    pub fn pause(&mut self) -> Result<(), StartError> {
+        if let Hold::Owner {
+            guard: Some(guard), ..
+        } = &self.hold
+            && self.frozen.is_none()
+        {
+            self.frozen = Some(Frozen::new(guard.server()).map_err(doing("pause Postgres"))?);
+        }
+        Ok(())
+    }
+
+    /// Lets a paused server go on.
+    pub fn resume(&mut self) {
+        self.frozen = None;
+    }
+
     /// Starts a server that has ended, by whatever way, with the same data on the same port.
     pub fn start_again(&mut self) -> Result<(), StartError> {
         let Hold::Owner { guard: slot, .. } = &mut self.hold else {
@@ -277,6 +299,8 @@ impl PgServer {
         let Some(guard) = slot else { return Ok(()) };
         // A server that has ended by itself leaves a closed pipe, and there is nothing to stop.
         let sent = guard.signal(signal);
+        // A stopped process gets its signal when it goes on.
+        self.frozen = None;
         let ended = guard.wait(STOP_TIMEOUT);
         match (ended, sent) {
             (true, _) => {
@@ -294,6 +318,7 @@ impl PgServer {
 
 impl Drop for PgServer {
     fn drop(&mut self) {
+        self.frozen = None;
         let Hold::Owner { guard, .. } = &mut self.hold else {
             return;
         };

@@ -45,7 +45,6 @@ enum Server {
 
 impl TestDb {
     /// Gives a database with all migrations, on the shared server that does not wait for disks.
-    #[expect(clippy::new_ret_no_self, reason = "it does give Self, once awaited")]
     pub async fn new() -> Self {
         Self::on_shared(TEMPLATE).await
     }
@@ -121,6 +120,18 @@ impl TestDb {
         self.with_server(PgServer::start_again)
             .await
             .expect("Postgres starts again");
+    }
+
+    /// Freezes the server of a [`TestDb::durable`]: connections stay open, nothing answers.
+    pub async fn pause_server(&self) {
+        self.with_server(PgServer::pause)
+            .await
+            .expect("Postgres can be paused");
+    }
+
+    /// Lets a paused server go on.
+    pub async fn resume_server(&self) {
+        self.with_server(PgServer::resume).await;
     }
 
     /// Runs a blocking action on the server of a [`TestDb::durable`].
@@ -233,11 +244,8 @@ async fn create_migrated(server: &PgServer, database: &str) -> Result<(), String
     connection.close().await.map_err(|error| chain(&error))
 }
 
-/// Runs a statement with a name in it, which a bound value cannot be.
-#[expect(
-    clippy::disallowed_types,
-    reason = "database names are our own constants and numbers"
-)]
+/// Runs a statement with a name in it, which a bound value cannot be. The names are ours: constants
+/// and numbers.
 async fn execute(connection: &mut PgConnection, sql: String) -> Result<(), sqlx::Error> {
     sqlx::raw_sql(sqlx::AssertSqlSafe(sql))
         .execute(connection)

@@ -1,12 +1,13 @@
 //! Databases of tests: apart from each other, migrated, and on a server that can be crashed.
 
 use hook_testkit::db::TestDb;
+use sqlx::Connection;
 
 async fn count_tables(db: &TestDb) -> i64 {
     sqlx::query_scalar("SELECT count(*) FROM pg_tables WHERE schemaname = 'hook'")
         .fetch_one(&mut db.connect().await)
         .await
-        .unwrap()
+        .expect("the catalogue can be read")
 }
 
 #[tokio::test]
@@ -45,22 +46,28 @@ fn many_threads_with_runtimes_of_their_own_share_the_server() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test]
 async fn a_crash_keeps_what_was_committed() {
     let db = TestDb::durable().await;
     let url = db.url();
-    let pool = db.pool().await;
+    let mut before = db.connect().await;
     sqlx::raw_sql("CREATE TABLE kept (n int); INSERT INTO kept VALUES (7)")
-        .execute(&pool)
+        .execute(&mut before)
         .await
         .unwrap();
     db.crash_server().await;
-    assert!(sqlx::query("SELECT 1").execute(&pool).await.is_err());
+    assert!(before.ping().await.is_err(), "connections break");
     db.start_server().await;
-    assert_eq!(db.url(), url);
+    assert_eq!(db.url(), url, "clients find the server where it was");
     let kept: i32 = sqlx::query_scalar("SELECT n FROM kept")
-        .fetch_one(&pool)
+        .fetch_one(&mut db.connect().await)
         .await
         .unwrap();
     assert_eq!(kept, 7);
+}
+
+#[tokio::test]
+#[should_panic(expected = "it needs TestDb::durable")]
+async fn the_shared_server_cannot_be_disturbed() {
+    TestDb::new().await.crash_server().await;
 }
