@@ -110,28 +110,7 @@ async fn apply_next(connection: &mut PgConnection) -> Result<Option<i64>, Migrat
     .fetch_all(&mut *transaction)
     .await?;
 
-    let known = version_needed();
-    if let Some(&(found, _)) = history.last()
-        && found > known
-    {
-        return Err(MigrateError::TooNew { found, known });
-    }
-    let mut missing = None;
-    for migration in MIGRATOR.iter() {
-        match history
-            .iter()
-            .find(|(version, _)| *version == migration.version)
-        {
-            Some((version, checksum)) if *checksum != *migration.checksum => {
-                return Err(MigrateError::Edited(*version));
-            }
-            Some(_) => {}
-            None => {
-                missing = missing.or(Some(migration));
-            }
-        }
-    }
-    let Some(migration) = missing else {
+    let Some(migration) = first_missing(&history)? else {
         transaction.commit().await?;
         return Ok(None);
     };
@@ -149,4 +128,27 @@ async fn apply_next(connection: &mut PgConnection) -> Result<Option<i64>, Migrat
     .await?;
     transaction.commit().await?;
     Ok(Some(migration.version))
+}
+
+/// The first migration that is not in the history, which has to be one of this build.
+fn first_missing(
+    history: &[(i64, Vec<u8>)],
+) -> Result<Option<&'static sqlx::migrate::Migration>, MigrateError> {
+    let known = version_needed();
+    if let Some(&(found, _)) = history.last()
+        && found > known
+    {
+        return Err(MigrateError::TooNew { found, known });
+    }
+    let mut missing = None;
+    for migration in MIGRATOR.iter() {
+        match history.iter().find(|(version, _)| *version == migration.version) {
+            Some((version, checksum)) if *checksum != *migration.checksum => {
+                return Err(MigrateError::Edited(*version));
+            }
+            Some(_) => {}
+            None => missing = missing.or(Some(migration)),
+        }
+    }
+    Ok(missing)
 }

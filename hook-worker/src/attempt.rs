@@ -36,27 +36,27 @@ pub(crate) struct Attempts {
     pub(crate) shared: Arc<Shared>,
     pub(crate) client: Arc<Client>,
     pub(crate) signer: Arc<Signer>,
+    pub(crate) finishes: FinishQueue,
+    pub(crate) stop: Stop,
 }
 
-/// A leased job with what it holds while it is attempted.
-struct Attempt {
+/// A leased job, and when it was leased.
+struct Leased {
     job: LeasedJob,
-    slot: Slot,
-    permit: Permit,
-    leased_at: Instant,
-    leased_now: DateTime<Utc>,
+    /// Read before the dequeue was sent.
+    at: Instant,
+    /// Postgres's time at the dequeue.
+    now: DateTime<Utc>,
 }
 
 impl Attempts {
     /// Starts an attempt for each leased job; permits that no job needs are given back.
     pub(crate) fn start(
-        &mut self,
+        &self,
         dequeued: Dequeued,
         mut permits: Permit,
         leased_at: Instant,
         running: &mut JoinSet<()>,
-        finishes: &FinishQueue,
-        stop: &Stop,
     ) {
         let Some(leased_now) = dequeued.now else {
             return;
@@ -68,15 +68,13 @@ impl Attempts {
                 .split(1)
                 .expect("a dequeue leases no more jobs than permits");
             let slot = heads.start(job.lease.target_id, now);
-            let attempt = Attempt {
+            let leased = Leased {
                 job,
-                slot,
-                permit,
-                leased_at,
-                leased_now,
+                at: leased_at,
+                now: leased_now,
             };
-            let (this, finishes, stop) = (self.clone(), finishes.clone(), stop.clone());
-            running.spawn(async move { this.run(attempt, finishes, stop).await });
+            let this = self.clone();
+            running.spawn(async move { this.run(leased, slot, permit).await });
         }
     }
 
@@ -87,61 +85,32 @@ impl Attempts {
         }
     }
 
-    async fn run(&self, attempt: Attempt, finishes: FinishQueue, stop: Stop) {
-        let Attempt {
-            job,
-            slot,
-            permit,
-            leased_at,
-            leased_now,
-        } = attempt;
-        let target_id = job.lease.target_id;
-        let made = AssertUnwindSafe(self.make(&job, leased_at, leased_now));
-        let (report, next) = match stop.unless_aborting(made.catch_unwind()).await {
+    async fn run(&self, leased: Leased, slot: Slot, permit: Permit) {
+        let made = AssertUnwindSafe(self.make(&leased)).catch_unwind();
+        let (report, next) = match self.stop.unless_aborting(made).await {
             None => (nothing_sent(ErrorKind::Internal), Next::Release),
             Some(Ok(made)) => made,
             Some(Err(_)) => {
-                error!(job.id = %job.lease.job_id, "an attempt panicked");
-                let report = Report {
-                    outcome: Outcome::Retryable,
-                    ..nothing_sent(ErrorKind::Internal)
-                };
-                let next = self.after_failure(&job, None);
-                (report, next)
+                error!(job.id = %leased.job.lease.job_id, "an attempt panicked");
+                self.internal_failure(&leased.job)
             }
         };
-        self.measure(&job, &report, next, leased_at, leased_now);
-        let judged = match report.error_kind {
-            // These tell nothing about the target.
-            Some(
-                ErrorKind::Internal
-                | ErrorKind::InvalidRequest
-                | ErrorKind::BlockedAddress
-                | ErrorKind::Expired
-                | ErrorKind::LeaseExpired,
-            ) => None,
-            Some(
-                ErrorKind::HttpStatus
-                | ErrorKind::Redirect
-                | ErrorKind::Timeout
-                | ErrorKind::Connect
-                | ErrorKind::Tls
-                | ErrorKind::Dns
-                | ErrorKind::Reset
-                | ErrorKind::InvalidResponse,
-            )
-            | None => Some(report.outcome),
-        };
+        self.measure(&leased, &report, next);
+        let judged = report
+            .error_kind
+            .is_none_or(tells_of_target)
+            .then_some(report.outcome);
+        let target_id = leased.job.lease.target_id;
         let record = AttemptRecord {
             outcome: report.outcome,
             error_kind: report.error_kind,
             response_status: report.response_status,
             response_excerpt: report.response_excerpt,
-            duration: leased_at.elapsed(),
+            duration: leased.at.elapsed(),
         };
-        finishes
+        self.finishes
             .send(Finish {
-                lease: job.lease,
+                lease: leased.job.lease,
                 record,
                 next,
             })
@@ -163,25 +132,15 @@ impl Attempts {
     }
 
     /// Sends the job, unless it cannot or must not be sent any more.
-    async fn make(
-        &self,
-        job: &LeasedJob,
-        leased_at: Instant,
-        leased_now: DateTime<Utc>,
-    ) -> (Report, Next) {
+    async fn make(&self, leased: &Leased) -> (Report, Next) {
+        let job = &leased.job;
         if job.expired {
             return (nothing_sent(ErrorKind::Expired), Next::EndUnattempted);
         }
-        let timestamp = leased_now.timestamp();
+        let timestamp = leased.now.timestamp();
         let request = match self.request(job, timestamp).await {
             Ok(request) => request,
-            Err(ErrorKind::Internal) => {
-                let report = Report {
-                    outcome: Outcome::Retryable,
-                    ..nothing_sent(ErrorKind::Internal)
-                };
-                return (report, self.after_failure(job, None));
-            }
+            Err(ErrorKind::Internal) => return self.internal_failure(job),
             Err(kind) => return (nothing_sent(kind), Next::End(Status::Failed)),
         };
         let config = &self.shared.config;
@@ -190,7 +149,7 @@ impl Attempts {
             .and_then(|ms| u64::try_from(ms).ok())
             .map_or(config.attempt_timeout, Duration::from_millis);
         let deadlines = Deadlines {
-            attempt: leased_at + timeout,
+            attempt: leased.at + timeout,
             connect: config.connect_timeout,
             response_body: config.response_body_timeout,
         };
@@ -248,14 +207,17 @@ impl Attempts {
         Next::Retry(config.retry.next(attempt, hint, &mut rand::rng()))
     }
 
-    fn measure(
-        &self,
-        job: &LeasedJob,
-        report: &Report,
-        next: Next,
-        leased_at: Instant,
-        leased_now: DateTime<Utc>,
-    ) {
+    /// A fault of our own: tried again, and not held against the target.
+    fn internal_failure(&self, job: &LeasedJob) -> (Report, Next) {
+        let report = Report {
+            outcome: Outcome::Retryable,
+            ..nothing_sent(ErrorKind::Internal)
+        };
+        (report, self.after_failure(job, None))
+    }
+
+    fn measure(&self, leased: &Leased, report: &Report, next: Next) {
+        let job = &leased.job;
         if matches!(next, Next::Release | Next::EndUnattempted) {
             return;
         }
@@ -266,12 +228,12 @@ impl Attempts {
             .increment(1);
         metric::ATTEMPT_DURATION_SECONDS
             .histogram(&[report.outcome.as_str()])
-            .record(leased_at.elapsed());
+            .record(leased.at.elapsed());
         if report.outcome == Outcome::Delivered {
-            let waited = (leased_now - job.run_at).to_std().unwrap_or_default();
+            let waited = (leased.now - job.run_at).to_std().unwrap_or_default();
             metric::DELIVERY_LATENCY_SECONDS
                 .histogram(&[queue])
-                .record(waited + leased_at.elapsed());
+                .record(waited + leased.at.elapsed());
         }
         debug!(
             job.id = %job.lease.job_id,
@@ -296,5 +258,24 @@ fn nothing_sent(kind: ErrorKind) -> Report {
         retry_after: None,
         duration: Duration::ZERO,
         note: None,
+    }
+}
+
+/// Whether an error says anything about the target.
+const fn tells_of_target(kind: ErrorKind) -> bool {
+    match kind {
+        ErrorKind::HttpStatus
+        | ErrorKind::Redirect
+        | ErrorKind::Timeout
+        | ErrorKind::Connect
+        | ErrorKind::Tls
+        | ErrorKind::Dns
+        | ErrorKind::Reset
+        | ErrorKind::InvalidResponse => true,
+        ErrorKind::Internal
+        | ErrorKind::InvalidRequest
+        | ErrorKind::BlockedAddress
+        | ErrorKind::Expired
+        | ErrorKind::LeaseExpired => false,
     }
 }

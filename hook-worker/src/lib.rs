@@ -84,18 +84,19 @@ pub async fn run(config: Config, mut context: start::Context) -> anyhow::Result<
         .context("loading the penalties")?;
     context.readiness.prove(PENALTIES);
 
-    let signer = Arc::new(Signer::new(queue, shared.config.sealer.clone()));
+    let (finishes, finisher) = Finisher::new(Arc::clone(&shared));
+    let stop = context.stop.clone();
     let attempts = Attempts {
         shared: Arc::clone(&shared),
         client: Arc::clone(&client),
-        signer,
+        signer: Arc::new(Signer::new(queue, shared.config.sealer.clone())),
+        finishes,
+        stop: stop.clone(),
     };
-    let (finishes, finisher) = Finisher::new(Arc::clone(&shared));
-    let stop = context.stop.clone();
     context.loops.spawn("finisher", finisher.run(stop.clone()));
     context.loops.spawn(
         "delivery",
-        worker::feed(Arc::clone(&shared), attempts, finishes, stop),
+        worker::feed(Arc::clone(&shared), attempts, stop),
     );
     spawn_listener(&mut context, &shared);
     spawn_sweep(&mut context, &shared);

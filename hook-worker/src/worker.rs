@@ -23,7 +23,6 @@ use tracing::{debug, warn};
 use crate::{
     attempt::Attempts,
     config::Config,
-    finisher::FinishQueue,
     heads::{Heads, Pick, Taken},
 };
 
@@ -80,12 +79,7 @@ impl Shared {
 
 /// Leases jobs and has them attempted until `stop` drains; returns once every attempt has ended
 /// and left its result with `finishes`.
-pub(crate) async fn feed(
-    shared: Arc<Shared>,
-    mut attempts: Attempts,
-    finishes: FinishQueue,
-    stop: Stop,
-) {
+pub(crate) async fn feed(shared: Arc<Shared>, attempts: Attempts, stop: Stop) {
     let heartbeat = shared
         .heartbeats
         .register("delivery", shared.config.lease() + LOOK_AT_LEAST_EVERY);
@@ -113,9 +107,7 @@ pub(crate) async fn feed(
         // Read before the query, so that an attempt always ends before its lease does.
         let leased_at = Instant::now();
         match lease(&shared, &picks, &permits).await {
-            Some(dequeued) => {
-                attempts.start(dequeued, permits, leased_at, &mut running, &finishes, &stop)
-            }
+            Some(dequeued) => attempts.start(dequeued, permits, leased_at, &mut running),
             None => stop.pause(PAUSE_AFTER_FAILURE).await,
         }
     }
