@@ -8,7 +8,7 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use hook_common::url_rules::Scheme;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use crate::{
     address_guard::AddressGuard,
@@ -41,6 +41,8 @@ pub(crate) mod wire;
 pub struct ClientConfig {
     /// Judges every address before it is connected to.
     pub guard: AddressGuard,
+    /// Whether `http` URLs are sent to at all.
+    pub cleartext: Cleartext,
     /// Name servers instead of the system's; empty means the system's.
     pub dns_servers: Vec<SocketAddr>,
     /// PEM certificates that are trusted beside the system's roots.
@@ -55,9 +57,20 @@ pub struct ClientConfig {
     pub pool: PoolLimits,
 }
 
+/// Whether deliveries may go over the wire in clear text.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Cleartext {
+    /// `http` URLs are fine.
+    #[default]
+    Allowed,
+    /// Only `https` URLs are; others end their job as an invalid request.
+    Refused,
+}
+
 /// Sends requests to targets.
 pub struct Client {
     guard: AddressGuard,
+    cleartext: Cleartext,
     resolver: Resolver,
     connector: Connector,
     pool: Pool,
@@ -86,6 +99,7 @@ impl Client {
             },
             pool: Pool::new(config.pool),
             guard: config.guard,
+            cleartext: config.cleartext,
         })
     }
 
@@ -94,16 +108,17 @@ impl Client {
         self.pool.sweep();
     }
 
-    /// How many idle connections wait for their next request.
+    /// How many connections the pool holds: idle ones, and HTTP/2 ones whether in use or not.
     #[must_use]
-    pub fn idle_connections(&self) -> usize {
-        self.pool.idle_count()
+    pub fn pooled_connections(&self) -> usize {
+        self.pool.count()
     }
 
     /// What stored requests are checked against.
     pub(crate) fn outgoing_rules(&self) -> Rules<'_> {
         Rules {
             allow_nets: self.guard.allow_nets(),
+            cleartext: self.cleartext,
         }
     }
 
@@ -124,7 +139,9 @@ impl Client {
             body: deadlines.response_body,
             attempt: deadlines.attempt,
         };
-        let route = self.route(outgoing).await?;
+        let route = timeout_at(deadlines.attempt, self.route(outgoing))
+            .await
+            .unwrap_or_else(|_| Err(Failure::timeout("the name was not resolved in time")))?;
         if let Some(pooled) = self.pool.take(&route.key, Some(&route.addresses)) {
             match self.exchange(pooled, outgoing, &route, limits).await {
                 Err(failure) if failure.unanswered => {}
@@ -153,7 +170,7 @@ impl Client {
     async fn route(&self, outgoing: &Outgoing) -> Result<Route, Failure> {
         let endpoint = &outgoing.endpoint;
         if let Some(proxy) = &self.connector.proxy {
-            let addresses = proxy.addresses().await?;
+            let addresses = self.addresses_of_proxy(proxy).await?;
             return Ok(match endpoint.scheme {
                 Scheme::Http => Route {
                     key: Key::Proxy,
@@ -182,6 +199,18 @@ impl Client {
             form: Form::Origin,
             addresses,
         })
+    }
+
+    /// The proxy's addresses. The operator chose it, so they are not judged.
+    async fn addresses_of_proxy(&self, proxy: &EgressProxy) -> Result<Vec<SocketAddr>, Failure> {
+        if let Ok(address) = proxy.host().parse() {
+            return Ok(vec![SocketAddr::new(address, proxy.port())]);
+        }
+        let addresses = self.resolver.resolve(proxy.host()).await?;
+        Ok(addresses
+            .iter()
+            .map(|address| SocketAddr::new(*address, proxy.port()))
+            .collect())
     }
 
     async fn exchange(

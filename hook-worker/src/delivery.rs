@@ -12,7 +12,7 @@ use hook_common::{
     job::{ErrorKind, JobId, Method, Outcome},
     retry_after,
 };
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use crate::{
     classify,
@@ -83,16 +83,10 @@ impl Client {
         let timestamp = request.timestamp;
         let mut report = match Outgoing::new(request, self.outgoing_rules()) {
             Err(refusal) => refused(refusal),
-            Ok(outgoing) => {
-                match timeout_at(deadlines.attempt, self.send(&outgoing, deadlines)).await {
-                    Ok(Ok(answer)) => answered(answer, timestamp),
-                    Ok(Err(failure)) => failed(&failure, outgoing.host()),
-                    Err(_) => failed(
-                        &Failure::timeout("no answer before the deadline"),
-                        outgoing.host(),
-                    ),
-                }
-            }
+            Ok(outgoing) => match self.send(&outgoing, deadlines).await {
+                Ok(answer) => answered(answer, timestamp),
+                Err(failure) => failed(&failure, outgoing.host()),
+            },
         };
         report.duration = started.elapsed();
         report

@@ -5,11 +5,11 @@
 //! names that are refused without a lookup, and the proxy has to guard the rest. Proxies named in
 //! the environment are never used, since nobody asked for them in this product's settings.
 
-use std::{net::SocketAddr, str::FromStr};
+use std::str::FromStr;
 
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpStream, lookup_host},
+    net::TcpStream,
 };
 
 use crate::{classify::TransportError, client::failure::Failure, outgoing::Endpoint};
@@ -61,13 +61,14 @@ impl FromStr for EgressProxy {
 }
 
 impl EgressProxy {
-    /// The proxy's addresses. The operator named it, so they are not judged.
-    pub(crate) async fn addresses(&self) -> Result<Vec<SocketAddr>, Failure> {
-        let unknown = "the name of the egress proxy could not be resolved";
-        lookup_host((self.host.as_str(), self.port))
-            .await
-            .map(Iterator::collect)
-            .map_err(|_| Failure::new(TransportError::Dns, unknown))
+    /// The name or address of the proxy, an IPv6 address without brackets.
+    pub(crate) fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// The port that it listens on.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
     }
 
     /// Asks the proxy at the other end of `stream` to open a tunnel to an endpoint.

@@ -21,7 +21,7 @@ use http::{
 use http_body_util::Full;
 use url::{Position, Url};
 
-use crate::{classify::TransportError, delivery::Request};
+use crate::{classify::TransportError, client::Cleartext, delivery::Request};
 
 const USER_AGENT_DEFAULT: &str = concat!("hook/", env!("CARGO_PKG_VERSION"));
 
@@ -52,6 +52,8 @@ impl Endpoint {
 pub(crate) struct Rules<'c> {
     /// The networks that are opened.
     pub(crate) allow_nets: &'c AllowNets,
+    /// Whether `http` URLs may be sent to.
+    pub(crate) cleartext: Cleartext,
 }
 
 /// Why a stored request will never be sent.
@@ -97,6 +99,9 @@ impl Outgoing {
                 error: TransportError::BlockedAddress,
                 text: problem.detail,
             });
+        }
+        if checked.scheme == Scheme::Http && rules.cleartext == Cleartext::Refused {
+            return Err(invalid("url: only https is allowed"));
         }
         let (url, path, authority) = parts_of_url(&checked)?;
         let fields = headers::check(

@@ -29,6 +29,13 @@ pub(crate) struct ReadLimits {
     pub(crate) attempt: Instant,
 }
 
+impl ReadLimits {
+    /// When the reading of a body ends at the latest, if its head was complete at `now`.
+    pub(crate) fn body_deadline(&self, now: Instant) -> Instant {
+        self.attempt.min(now + self.body)
+    }
+}
+
 /// The part of an answer that outlives its connection.
 #[derive(Debug)]
 pub(crate) struct Answer {
@@ -114,16 +121,15 @@ fn without_split_character(bytes: &[u8]) -> &[u8] {
     }
 }
 
-/// Reads the body of an answer within the limits.
+/// Reads the body of an answer, at most to its limit of bytes and not beyond `until`.
 ///
 /// # Cancel safety
 /// Dropping the future loses the answer.
 pub(crate) async fn read_answer(
     response: Response<Incoming>,
     driver: &mut Driver,
-    limits: ReadLimits,
+    until: Instant,
 ) -> Answer {
-    let until = limits.attempt.min(Instant::now() + limits.body);
     let status = response.status().as_u16();
     let retry_after = response.headers().get(RETRY_AFTER).cloned();
     let mut kept = Vec::new();

@@ -38,6 +38,11 @@ impl Failure {
         Self::new(TransportError::Timeout, text)
     }
 
+    /// The attempt's deadline passed while an answer was awaited.
+    pub(crate) const fn no_answer() -> Self {
+        Self::timeout("no answer before the deadline")
+    }
+
     /// The peer sent bytes before it was asked anything.
     pub(crate) const fn spoke_first() -> Self {
         let text = "the peer speaks first, so this is not HTTP";

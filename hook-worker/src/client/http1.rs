@@ -5,6 +5,7 @@
 //! so learns whether the peer has closed it or has sent bytes that nobody asked for.
 
 use std::{
+    future::poll_fn,
     net::SocketAddr,
     pin::{Pin, pin},
     sync::Arc,
@@ -19,7 +20,7 @@ use hyper::{
     client::conn::http1::{Builder, Connection, SendRequest},
 };
 use hyper_util::rt::TokioIo;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use crate::client::{
     answer::{Answer, ReadLimits, read_answer},
@@ -119,11 +120,35 @@ impl Http1 {
         let meter = Arc::clone(&self.meter);
         self.meter.begin_exchange();
         hyper::ext::on_informational(&mut request, move |_| meter.count_interim_answer());
-        let response = self.head(request).await?;
+        // Only the head is under this deadline: whatever comes after it must not undo a status.
+        let response = timeout_at(limits.attempt, self.head(request))
+            .await
+            .unwrap_or_else(|_| Err(Failure::no_answer()))?;
+        let until = limits.body_deadline(Instant::now());
         let ambiguous = has_two_framings(&response);
-        let mut answer = read_answer(response, &mut self.driver, limits).await;
-        answer.reusable = answer.reusable && !ambiguous && self.is_usable();
+        let mut answer = read_answer(response, &mut self.driver, until).await;
+        answer.reusable =
+            answer.reusable && !ambiguous && self.is_usable_after(answer.status, until).await;
         Ok(answer)
+    }
+
+    /// Whether the connection can be used again, once an answer has been read to its end.
+    ///
+    /// A peer may report success before it has read the request, and read it then. It gets the
+    /// rest within the time that an answer's body has.
+    async fn is_usable_after(&mut self, status: u16, until: Instant) -> bool {
+        if self.is_usable() {
+            return true;
+        }
+        if self.driver.has_ended() || !matches!(status, 200..=299) {
+            return false;
+        }
+        let (driver, sender) = (&mut self.driver, &mut self.sender);
+        let written = poll_fn(|cx| {
+            driver.turn(cx);
+            sender.poll_ready(cx)
+        });
+        matches!(timeout_at(until, written).await, Ok(Ok(()))) && self.is_usable()
     }
 
     async fn head(
@@ -133,7 +158,7 @@ impl Http1 {
         let before = (self.meter.read_bytes(), self.meter.written_bytes());
         let driver = &mut self.driver;
         let mut response = pin!(self.sender.send_request(request));
-        let result = std::future::poll_fn(|cx| {
+        let result = poll_fn(|cx| {
             driver.turn(cx);
             match response.as_mut().poll(cx) {
                 Poll::Pending if driver.has_ended() => Poll::Ready(None),

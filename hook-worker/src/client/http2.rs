@@ -20,7 +20,7 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::TokioIo;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use crate::client::{
     answer::{Answer, ReadLimits, read_answer},
@@ -119,6 +119,17 @@ impl Http2 {
             })
     }
 
+    /// Whether one more stream could be opened.
+    pub(crate) fn has_room(&self) -> bool {
+        self.is_open()
+            && self.streams.load(Ordering::Relaxed) < self.streams_max.load(Ordering::Relaxed)
+    }
+
+    /// Whether a stream is open.
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.streams.load(Ordering::Relaxed) > 0
+    }
+
     /// Whether new streams may still be opened.
     pub(crate) fn is_open(&self) -> bool {
         !self.sender.is_closed()
@@ -131,7 +142,7 @@ impl Http2 {
             .idle_since
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        self.streams.load(Ordering::Relaxed) == 0 && now.duration_since(since) >= duration
+        !self.is_in_use() && now.duration_since(since) >= duration
     }
 }
 
@@ -152,12 +163,14 @@ impl Stream {
         limits: ReadLimits,
     ) -> Result<Answer, Failure> {
         let mut sender = self.connection.sender.clone();
-        match sender.send_request(request).await {
-            Ok(response) => {
+        match timeout_at(limits.attempt, sender.send_request(request)).await {
+            Err(_) => Err(Failure::no_answer()),
+            Ok(Ok(response)) => {
                 self.answered = true;
-                Ok(read_answer(response, &mut Driver::elsewhere(), limits).await)
+                let until = limits.body_deadline(Instant::now());
+                Ok(read_answer(response, &mut Driver::elsewhere(), until).await)
             }
-            Err(error) => {
+            Ok(Err(error)) => {
                 // A loss is an answer too: only silence condemns a connection.
                 self.answered = true;
                 Err(Failure::of_http(&error, &self.connection.meter).unanswered(true))

@@ -77,6 +77,8 @@ struct State {
     shelves: HashMap<Key, Shelf>,
     /// Idle HTTP/1.1 connections by the order in which they came back, the oldest first.
     order: BTreeMap<u64, Key>,
+    /// HTTP/2 connections by the order in which they were made, the oldest first.
+    shared_order: VecDeque<(Key, Arc<Http2>)>,
     next_number: u64,
 }
 
@@ -90,6 +92,13 @@ struct Idle {
     number: u64,
     since: Instant,
     connection: Box<Http1>,
+}
+
+/// Connections that left the pool and are closed once its lock is released.
+#[derive(Default)]
+struct Evicted {
+    http1: Vec<Idle>,
+    http2: Vec<Arc<Http2>>,
 }
 
 impl Pool {
@@ -146,13 +155,20 @@ impl Pool {
     }
 
     /// Lists a new HTTP/2 connection, so that others can use it too.
+    ///
+    /// Attempts that began at the same time may each have made one. One is enough: as long as it
+    /// has room, the others serve only the attempt that made them.
     pub(crate) fn share(&self, key: Key, connection: &Arc<Http2>) {
-        self.state()
-            .shelves
-            .entry(key)
-            .or_default()
-            .shared
-            .push(Arc::clone(connection));
+        let _evicted = {
+            let mut state = self.state();
+            let shelf = state.shelves.entry(key.clone()).or_default();
+            if shelf.shared.iter().any(|other| other.has_room()) {
+                return;
+            }
+            shelf.shared.push(Arc::clone(connection));
+            state.shared_order.push_back((key, Arc::clone(connection)));
+            state.make_room(self.limits)
+        };
     }
 
     /// Drops what has been closed by its peer, has grown too old, or has been idle for too long.
@@ -160,41 +176,48 @@ impl Pool {
     /// A worker without work calls this too, so that its sockets go away on time.
     pub(crate) fn sweep(&self) {
         let now = Instant::now();
-        let mut dropped = Vec::new();
-        let mut state = self.state();
-        let State { shelves, order, .. } = &mut *state;
-        shelves.retain(|_, shelf| {
-            let (kept, gone) = std::mem::take(&mut shelf.idle)
-                .into_iter()
-                .partition::<VecDeque<_>, _>(|idle| {
-                    self.is_young(idle.connection.made_at, now)
-                        && now.duration_since(idle.since) < self.limits.idle_timeout
-                });
-            shelf.idle = kept;
+        // Declared before the guard, so that connections are closed after it is released.
+        let mut evicted = Evicted::default();
+        let mut guard = self.state();
+        let state = &mut *guard;
+        for shelf in state.shelves.values_mut() {
             for mut idle in std::mem::take(&mut shelf.idle) {
-                if idle.connection.is_usable() {
+                let fits = self.is_young(idle.connection.made_at, now)
+                    && now.duration_since(idle.since) < self.limits.idle_timeout
+                    && idle.connection.is_usable();
+                if fits {
                     shelf.idle.push_back(idle);
                 } else {
-                    order.remove(&idle.number);
-                    dropped.push(idle);
+                    state.order.remove(&idle.number);
+                    evicted.http1.push(idle);
                 }
             }
-            for idle in gone {
-                order.remove(&idle.number);
-                dropped.push(idle);
+            shelf
+                .shared
+                .retain(|connection| self.is_worth_keeping(connection, now));
+        }
+        for (key, connection) in std::mem::take(&mut state.shared_order) {
+            if self.is_worth_keeping(&connection, now) {
+                state.shared_order.push_back((key, connection));
+            } else {
+                evicted.http2.push(connection);
             }
-            shelf.shared.retain(|connection| {
-                connection.is_open()
-                    && self.is_young(connection.made_at, now)
-                    && !connection.is_idle_for(self.limits.idle_timeout, now)
-            });
-            !shelf.idle.is_empty() || !shelf.shared.is_empty()
-        });
+        }
+        state
+            .shelves
+            .retain(|_, shelf| !shelf.idle.is_empty() || !shelf.shared.is_empty());
     }
 
-    /// How many idle HTTP/1.1 connections wait.
-    pub(crate) fn idle_count(&self) -> usize {
-        self.state().order.len()
+    fn is_worth_keeping(&self, connection: &Http2, now: Instant) -> bool {
+        connection.is_open()
+            && self.is_young(connection.made_at, now)
+            && !connection.is_idle_for(self.limits.idle_timeout, now)
+    }
+
+    /// How many connections are listed: idle ones, and HTTP/2 ones whether in use or not.
+    pub(crate) fn count(&self) -> usize {
+        let state = self.state();
+        state.order.len() + state.shared_order.len()
     }
 
     fn is_young(&self, made_at: Instant, now: Instant) -> bool {
@@ -211,10 +234,8 @@ impl State {
     fn pop(&mut self, key: &Key) -> Option<Idle> {
         let shelf = self.shelves.get_mut(key)?;
         let idle = shelf.idle.pop_back()?;
-        if shelf.idle.is_empty() && shelf.shared.is_empty() {
-            self.shelves.remove(key);
-        }
         self.order.remove(&idle.number);
+        self.tidy(key);
         Some(idle)
     }
 
@@ -225,7 +246,7 @@ impl State {
         connection: Box<Http1>,
         since: Instant,
         limits: PoolLimits,
-    ) -> Vec<Idle> {
+    ) -> Evicted {
         let number = self.next_number;
         self.next_number += 1;
         self.order.insert(number, key.clone());
@@ -235,25 +256,74 @@ impl State {
             since,
             connection,
         });
-        let mut evicted = Vec::new();
+        let mut evicted = Evicted::default();
         if shelf.idle.len() > limits.idle_per_endpoint_max
             && let Some(oldest) = shelf.idle.pop_front()
         {
             self.order.remove(&oldest.number);
-            evicted.push(oldest);
+            evicted.http1.push(oldest);
         }
-        while self.order.len() > limits.idle_max {
-            let Some((_, key)) = self.order.pop_first() else {
+        let others = self.make_room(limits);
+        evicted.http1.extend(others.http1);
+        evicted.http2.extend(others.http2);
+        evicted
+    }
+
+    /// Takes out connections until the rest is within the bound for all endpoints.
+    ///
+    /// The more numerous kind gives way first, so that neither starves the other. HTTP/2
+    /// connections in use stay: each is accounted for by the attempts that hold its streams.
+    fn make_room(&mut self, limits: PoolLimits) -> Evicted {
+        let mut evicted = Evicted::default();
+        while self.order.len() + self.shared_order.len() > limits.idle_max {
+            let http2_first = self.shared_order.len() > self.order.len();
+            let made = (http2_first && self.evict_http2(&mut evicted))
+                || self.evict_http1(&mut evicted)
+                || self.evict_http2(&mut evicted);
+            if !made {
                 break;
-            };
-            if let Some(shelf) = self.shelves.get_mut(&key) {
-                // Within one endpoint, the front is always the one that came back first.
-                evicted.extend(shelf.idle.pop_front());
-                if shelf.idle.is_empty() && shelf.shared.is_empty() {
-                    self.shelves.remove(&key);
-                }
             }
         }
         evicted
+    }
+
+    fn evict_http1(&mut self, evicted: &mut Evicted) -> bool {
+        let Some((_, key)) = self.order.pop_first() else {
+            return false;
+        };
+        if let Some(shelf) = self.shelves.get_mut(&key) {
+            // Within one endpoint, the front is always the one that came back first.
+            evicted.http1.extend(shelf.idle.pop_front());
+            self.tidy(&key);
+        }
+        true
+    }
+
+    fn evict_http2(&mut self, evicted: &mut Evicted) -> bool {
+        let unused = |(_, connection): &(Key, Arc<Http2>)| !connection.is_in_use();
+        let Some(place) = self.shared_order.iter().position(unused) else {
+            return false;
+        };
+        if let Some((key, connection)) = self.shared_order.remove(place) {
+            if let Some(shelf) = self.shelves.get_mut(&key) {
+                shelf
+                    .shared
+                    .retain(|other| !Arc::ptr_eq(other, &connection));
+            }
+            self.tidy(&key);
+            evicted.http2.push(connection);
+        }
+        true
+    }
+
+    /// Forgets an endpoint that has no connections left.
+    fn tidy(&mut self, key: &Key) {
+        if self
+            .shelves
+            .get(key)
+            .is_some_and(|shelf| shelf.idle.is_empty() && shelf.shared.is_empty())
+        {
+            self.shelves.remove(key);
+        }
     }
 }

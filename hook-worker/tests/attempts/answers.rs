@@ -415,3 +415,39 @@ async fn del_04_del_05_a_hint_counts_with_429_and_503_only() {
         assert_eq!(report.retry_after, expected.map(Duration::from_secs));
     }
 }
+
+#[tokio::test]
+async fn a_success_before_the_request_was_read_does_not_cut_the_request() {
+    let answer = Answer::ok()
+        .bytes("thanks")
+        .body_read(BodyRead::Last)
+        .pause_before_end(Duration::from_millis(10));
+    let sink = Sink::start(answer).await;
+    let client = client();
+    for _ in 0..5 {
+        let mut request = request(sink.url("/"));
+        request.body = Bytes::from(vec![b'x'; 4 * 1024 * 1024]);
+        assert_delivered(&client.deliver(request, deadlines(ATTEMPT)).await);
+    }
+    let requests = sink.requests();
+    assert!(requests.iter().all(|request| request.body_complete));
+    assert_eq!(sink.violations(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_body_that_meets_the_deadline_of_the_attempt_leaves_the_status_standing() {
+    let answer = Answer::ok()
+        .body(Body::endless("x"))
+        .framing(Framing::Nothing)
+        .body_gap(Duration::from_millis(20));
+    let sink = Sink::start(answer).await;
+    let client = client();
+    for _ in 0..10 {
+        let limit = Duration::from_millis(150);
+        let report = client
+            .deliver(request(sink.url("/")), deadlines(limit))
+            .await;
+        assert_delivered(&report);
+        assert!(report.duration < limit + SLACK);
+    }
+}

@@ -23,16 +23,17 @@ struct DeadPort {
 
 impl DeadPort {
     async fn at(address: &str) -> Self {
-        let socket = TcpSocket::new_v4().unwrap();
-        socket.bind(address.parse().unwrap()).unwrap();
-        let listener = socket.listen(1).unwrap();
-        let address = listener.local_addr().unwrap();
+        let socket = TcpSocket::new_v4().expect("a socket can be made");
+        let address = address.parse().expect("the address is one");
+        socket.bind(address).expect("the address is free");
+        let listener = socket.listen(1).expect("a bound socket listens");
+        let address = listener.local_addr().expect("a listener has an address");
         let mut waiting = Vec::new();
         // The kernel takes a few more than it was told to.
         for _ in 0..64 {
             let connect = TcpStream::connect(address);
             match tokio::time::timeout(Duration::from_millis(50), connect).await {
-                Ok(stream) => waiting.push(stream.unwrap()),
+                Ok(stream) => waiting.push(stream.expect("the backlog takes it")),
                 Err(_) => break,
             }
         }

@@ -3,12 +3,16 @@
 use std::time::Duration;
 
 use hook_common::job::{ErrorKind, Outcome};
-use hook_testkit::sink::{
-    Sink,
-    answer::Answer,
-    h2::{Http2Answer, Http2Script},
-    tls::Tls,
+use hook_testkit::{
+    sink::{
+        Sink,
+        answer::Answer,
+        h2::{Http2Answer, Http2Script},
+        tls::Tls,
+    },
+    wait::wait_for,
 };
+use hook_worker::client::Client;
 
 use crate::{
     kit::{
@@ -164,4 +168,42 @@ async fn net_11_a_connection_is_not_poisoned_by_timeouts() {
     for _ in 0..50 {
         assert_delivered(&attempt(&client, sink.url_at("sink.test", "/ok")).await);
     }
+}
+
+#[tokio::test]
+async fn net_12_connections_to_many_http2_hosts_are_bounded() {
+    let trust = Trust::start().await;
+    let names: Vec<String> = (0..40).map(|number| format!("n{number}.test")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let sink = Sink::builder(200)
+        .tls(Tls::Serve(trust.authority.server(&names)))
+        .http2(Http2Script::always(ok()))
+        .start()
+        .await;
+    let mut config = trust.config();
+    config.pool.idle_max = 8;
+    let client = Client::new(config).unwrap();
+    for name in names {
+        assert_delivered(&attempt(&client, sink.url_at(name, "/")).await);
+        assert!(client.pooled_connections() <= 8);
+    }
+    let open = || {
+        sink.connections()
+            .iter()
+            .filter(|c| c.closed.is_none())
+            .count()
+    };
+    wait_for(ATTEMPT, async || open(), |open| *open <= 8).await;
+}
+
+#[tokio::test]
+async fn attempts_that_begin_together_leave_one_connection() {
+    let trust = Trust::start().await;
+    let sink = http2_sink(&trust, Http2Script::always(ok())).await;
+    let client = trust.client();
+    let attempts = (0..10).map(|_| attempt(&client, sink.url_at("sink.test", "/")));
+    for report in futures_util::future::join_all(attempts).await {
+        assert_delivered(&report);
+    }
+    assert_eq!(client.pooled_connections(), 1);
 }

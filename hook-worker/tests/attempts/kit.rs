@@ -23,7 +23,7 @@ pub(crate) const SLACK: Duration = Duration::from_millis(500);
 
 /// Settings that open loopback addresses.
 pub(crate) fn config() -> ClientConfig {
-    let nets = AllowNets::parse("127.0.0.0/8,::1/128").unwrap();
+    let nets = AllowNets::parse("127.0.0.0/8,::1/128").expect("these are networks");
     ClientConfig {
         guard: AddressGuard::new(nets, Vec::new()),
         ..ClientConfig::default()
@@ -32,13 +32,13 @@ pub(crate) fn config() -> ClientConfig {
 
 /// A client that may reach loopback addresses.
 pub(crate) fn client() -> Client {
-    Client::new(config()).unwrap()
+    Client::new(config()).expect("the settings are good")
 }
 
 /// A POST of a small body.
 pub(crate) fn request(url: impl Into<String>) -> Request {
     Request {
-        job_id: JobId::parse(JOB_ID).unwrap(),
+        job_id: JobId::parse(JOB_ID).expect("the id is one"),
         attempt: 1,
         method: Method::Post,
         url: url.into(),

@@ -40,7 +40,7 @@ async fn set_up(rule: impl Into<Rule>) -> (Sink, Dns, Client) {
     let sink = Sink::start(200).await;
     let dns = Dns::start().await;
     dns.set("victim.test", rule);
-    let client = Client::new(config_with(&dns)).unwrap();
+    let client = Client::new(config_with(&dns)).expect("the settings are good");
     (sink, dns, client)
 }
 

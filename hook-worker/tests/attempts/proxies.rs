@@ -28,8 +28,10 @@ struct TunnelProxy {
 
 impl TunnelProxy {
     async fn start(upstream: std::net::SocketAddr, answer: &'static str) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let port = listener.local_addr().unwrap().port();
+        let listener = TcpListener::bind("127.0.0.1:0")
+            .await
+            .expect("a port is free");
+        let address = listener.local_addr().expect("a listener has an address");
         let asked = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&asked);
         let mut tasks = JoinSet::new();
@@ -40,18 +42,18 @@ impl TunnelProxy {
                 connections.spawn(async move {
                     let mut head = Vec::new();
                     while !head.ends_with(b"\r\n\r\n") {
-                        head.push(client.read_u8().await.unwrap());
+                        head.push(client.read_u8().await?);
                     }
-                    seen.lock().unwrap().push(String::from_utf8(head).unwrap());
-                    client.write_all(answer.as_bytes()).await.unwrap();
-                    let mut target = TcpStream::connect(upstream).await.unwrap();
-                    // Either side may go first; the test looks at what arrived.
-                    drop(copy_bidirectional(&mut client, &mut target).await);
+                    let head = String::from_utf8_lossy(&head).into_owned();
+                    seen.lock().expect("nobody panics with it").push(head);
+                    client.write_all(answer.as_bytes()).await?;
+                    let mut target = TcpStream::connect(upstream).await?;
+                    copy_bidirectional(&mut client, &mut target).await
                 });
             }
         });
         Self {
-            port,
+            port: address.port(),
             asked,
             _tasks: tasks,
         }
@@ -60,7 +62,7 @@ impl TunnelProxy {
 
 fn config_through(port: u16) -> ClientConfig {
     ClientConfig {
-        egress_proxy: Some(format!("http://127.0.0.1:{port}").parse().unwrap()),
+        egress_proxy: format!("http://127.0.0.1:{port}").parse().ok(),
         ..config()
     }
 }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use hook_common::job::{ErrorKind, Method};
 use hook_testkit::sink::Sink;
-use hook_worker::client::{Client, http1::HeaderCase};
+use hook_worker::client::{Cleartext, Client, http1::HeaderCase};
 
 use crate::kit::{
     ATTEMPT, JOB_ID, assert_delivered, assert_permanent, attempt, client, config, deadlines,
@@ -236,4 +236,15 @@ async fn odd_but_legal_paths_arrive_as_they_are() {
     }
     assert_eq!(sink.violations(), Vec::<String>::new());
     assert_eq!(sink.request_count(), 6);
+}
+
+#[tokio::test]
+async fn tl_10_clear_text_can_be_forbidden() {
+    let sink = Sink::start(200).await;
+    let mut config = config();
+    config.cleartext = Cleartext::Refused;
+    let client = Client::new(config).unwrap();
+    let report = attempt(&client, sink.url("/")).await;
+    assert_permanent(&report, ErrorKind::InvalidRequest);
+    assert_eq!(sink.connection_count(), 0);
 }

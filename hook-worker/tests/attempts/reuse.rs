@@ -26,7 +26,7 @@ async fn a_connection_serves_attempt_after_attempt() {
         assert_delivered(&attempt(&client, sink.url("/")).await);
     }
     assert_eq!(sink.connection_count(), 1);
-    assert_eq!(client.idle_connections(), 1);
+    assert_eq!(client.pooled_connections(), 1);
 }
 
 #[tokio::test]
@@ -40,7 +40,7 @@ async fn a_connection_closed_while_idle_is_not_used() {
         pause(Duration::from_millis(60)).await;
     }
     client.sweep();
-    assert_eq!(client.idle_connections(), 0);
+    assert_eq!(client.pooled_connections(), 0);
     assert_eq!(sink.request_count(), 5);
 }
 
@@ -118,7 +118,7 @@ async fn a_body_that_was_not_read_to_its_end_ends_its_connection() {
         assert_delivered(&attempt(&client, sink.url("/")).await);
     }
     assert_eq!(sink.connection_count(), 3);
-    assert_eq!(client.idle_connections(), 0);
+    assert_eq!(client.pooled_connections(), 0);
 }
 
 #[tokio::test]
@@ -135,7 +135,7 @@ async fn net_13_an_old_connection_is_replaced() {
     assert_eq!(sink.connection_count(), 2);
     pause(Duration::from_millis(120)).await;
     client.sweep();
-    assert_eq!(client.idle_connections(), 0);
+    assert_eq!(client.pooled_connections(), 0);
 }
 
 #[tokio::test]
@@ -152,10 +152,10 @@ async fn net_12_idle_connections_are_bounded_over_all_endpoints() {
             let url = format!("http://127.0.1.{host}:{}/", sinks.port());
             let report = client.deliver(request(url), deadlines(ATTEMPT)).await;
             assert_delivered(&report);
-            assert!(client.idle_connections() <= 8, "{round} {host}");
+            assert!(client.pooled_connections() <= 8, "{round} {host}");
         }
     }
-    assert_eq!(client.idle_connections(), 8);
+    assert_eq!(client.pooled_connections(), 8);
 }
 
 #[tokio::test]
@@ -169,5 +169,5 @@ async fn idle_connections_to_one_endpoint_are_bounded() {
         assert_delivered(&report);
     }
     assert_eq!(sink.connection_count(), 10);
-    assert_eq!(client.idle_connections(), 3);
+    assert_eq!(client.pooled_connections(), 3);
 }

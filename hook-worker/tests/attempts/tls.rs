@@ -43,7 +43,7 @@ impl Trust {
     }
 
     pub(crate) fn client(&self) -> Client {
-        Client::new(self.config()).unwrap()
+        Client::new(self.config()).expect("the settings are good")
     }
 }
 
