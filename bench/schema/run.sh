@@ -12,10 +12,10 @@ HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 PARTS=${PARTS:-wal cycle pin who}
 CANDIDATES=${CANDIDATES:-a a-fifo b c c-nopk c-keyed c-join c-flat c-lean c-update c-hot}
 PIN_CANDIDATES=${PIN_CANDIDATES:-a c}
-SECONDS_EACH=${SECONDS_EACH:-3}
+SECONDS_EACH=${SECONDS_EACH:-2}
 ROUNDS=${ROUNDS:-3}
 PIN_SECONDS=${PIN_SECONDS:-60}
-JOBS=${JOBS:-5000}
+JOBS=${JOBS:-4000}
 BACKLOG=${BACKLOG:-5000}
 CLIENTS=${CLIENTS:-4}
 TARGETS=${TARGETS:-1000}
@@ -96,6 +96,8 @@ measure_cycle() {
     start_ring "$name" "$db" "$SECONDS_EACH"
     out=$(cycles "$db" "$PG_DIR/cycle.$name" "$SECONDS_EACH")
     stop_ring
+    # The backends are counted once they have ended.
+    sleep 0.5
     cpu=$(($(cluster_cpu_ms) - cpu))
     after=$(sql "$db" -f "$(file_of "$name" waiting.sql)")
     to=$(sql "$db" -c "SELECT pg_current_wal_insert_lsn() - '$from'")
@@ -118,7 +120,7 @@ measure_pinned() {
     stop_ring
     wait "$pin" || true
     echo "$out" | awk -v name="$name" -v low="$low" '/^progress:/ { t[++n] = $4 }
-        END { printf "%s %s %d %d %.2f\n", name, (low > 1000 ? "none" : low " s"), 100 * t[1], 100 * t[n], t[n] / t[1] }'
+        END { printf "%s %s %d %d %.2f\n", name, (low > 1000 ? "none" : low "s"), 100 * t[1], 100 * t[n], t[n] / t[1] }'
     sql postgres -c "DROP DATABASE \"$db\""
 }
 
@@ -145,9 +147,11 @@ if [[ " $PARTS " == *" cycle "* ]]; then
     for round in $(seq "$ROUNDS"); do
         for name in $CANDIDATES; do measure_cycle "$name" >>"$PG_DIR/rates.$name"; done
     done
-    { echo "candidate jobs/s rounds WAL/job CPU_us/job"
+    { echo "candidate jobs/s best rounds WAL/job CPU_us/job least"
       for name in $CANDIDATES; do
-          echo "$name $(median <"$PG_DIR/rates.$name") $(cut -d' ' -f1 "$PG_DIR/rates.$name" | paste -sd/) $(cut -d' ' -f2 "$PG_DIR/rates.$name" | median) $(cut -d' ' -f3 "$PG_DIR/rates.$name" | median)"
+          column_of() { cut -d' ' -f"$1" "$PG_DIR/rates.$name"; }
+          echo "$name $(column_of 1 | median) $(column_of 1 | sort -n | tail -1) $(column_of 1 | paste -sd/)" \
+              "$(column_of 2 | median) $(column_of 3 | median) $(column_of 3 | sort -n | head -1)"
       done; } | show
     for name in $CANDIDATES; do sql postgres -c "DROP DATABASE \"cycle-$name\""; done
 fi
@@ -158,7 +162,7 @@ if [[ " $PARTS " == *" pin "* ]]; then
       for name in $PIN_CANDIDATES; do
           measure_pinned "$name" 1000000
           measure_pinned "$name" 5
-      done; } | sed 's/ s / s_/; s/5 s/5s/' | show
+      done; } | show
 fi
 
 if [[ " $PARTS " == *" who "* ]]; then
