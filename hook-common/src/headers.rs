@@ -14,6 +14,11 @@ pub const VALUE_BYTES_MAX: usize = 8 * 1024;
 /// Most bytes of names and values together.
 pub const TOTAL_BYTES_MAX: usize = 32 * 1024;
 
+/// Most headers that are added to a caller's own.
+const ADDED_MAX: usize = 2;
+/// Most bytes of the added headers: one value of any length, and what is around it.
+const ADDED_BYTES_MAX: usize = VALUE_BYTES_MAX + 64;
+
 /// Names in lower case that a job must not set, because the transport or the worker does.
 const RESERVED: &[&str] = &[
     "connection",
@@ -37,7 +42,7 @@ const RESERVED_BEGINNINGS: &[&str] = &[":", "proxy-", "webhook-", "x-aws-ec2-met
 /// Parts of names, in lower case, that mark a value as a secret.
 const SECRET_PARTS: &[&str] = &["secret", "token", "key", "signature"];
 
-/// Checks all headers of a job and makes them ready to be sent.
+/// Checks the headers that a caller wants to send, and makes them ready for it.
 ///
 /// Order and spelling of names are kept. White space around a value is not part of it and is
 /// trimmed. `basic` is the Basic credential that the URL carried; it becomes an `authorization`
@@ -45,41 +50,32 @@ const SECRET_PARTS: &[&str] = &["secret", "token", "key", "signature"];
 ///
 /// # Errors
 /// Lists every header that cannot be sent, by pointers below `/headers`.
-pub fn check(
-    mut headers: Vec<(String, String)>,
+pub fn check_new(
+    headers: Vec<(String, String)>,
     basic: Option<&str>,
 ) -> Result<Vec<(String, String)>, Problems> {
-    let mut problems = Problems::default();
-    if headers.len() > COUNT_MAX {
-        problems.push(too_many());
-        return Err(problems);
-    }
-    for (_, value) in &mut headers {
-        trim(value);
-    }
-    for (index, (name, value)) in headers.iter().enumerate() {
-        let fault = fault_of_name(name)
-            .or_else(|| fault_of_value(value))
-            .or_else(|| fault_beside(name, &headers[..index], basic));
-        if let Some((code, detail)) = fault {
-            problems.push(at_header(code, name, detail));
-        }
-    }
-    let bytes_total: usize = headers
-        .iter()
-        .map(|(name, value)| name.len() + value.len())
-        .sum();
-    if bytes_total > TOTAL_BYTES_MAX {
-        let detail = "all names and values together must have at most 32 KiB";
-        problems.push(Problem::new(Code::HeaderInvalid, "/headers", detail));
-    }
-    if !problems.is_empty() {
-        return Err(problems);
-    }
-    if let Some(credential) = basic {
-        headers.push(("authorization".to_owned(), credential.to_owned()));
-    }
-    Ok(headers)
+    let bounds = Bounds {
+        count_max: COUNT_MAX,
+        bytes_max: TOTAL_BYTES_MAX,
+    };
+    check_within(headers, basic, bounds)
+}
+
+/// Checks the headers of a stored job as [`check_new`] does those of a new one.
+///
+/// Leaves room for the two that are added on the way in: a credential and a content type.
+///
+/// # Errors
+/// Lists every header that cannot be sent, by pointers below `/headers`.
+pub fn check(
+    headers: Vec<(String, String)>,
+    basic: Option<&str>,
+) -> Result<Vec<(String, String)>, Problems> {
+    let bounds = Bounds {
+        count_max: COUNT_MAX + ADDED_MAX,
+        bytes_max: TOTAL_BYTES_MAX + ADDED_BYTES_MAX,
+    };
+    check_within(headers, basic, bounds)
 }
 
 /// Whether the value of this header must not be shown.
@@ -102,6 +98,51 @@ pub fn is_reserved(name: &str) -> bool {
         })
 }
 
+/// What all headers together may amount to.
+struct Bounds {
+    count_max: usize,
+    bytes_max: usize,
+}
+
+fn check_within(
+    mut headers: Vec<(String, String)>,
+    basic: Option<&str>,
+    bounds: Bounds,
+) -> Result<Vec<(String, String)>, Problems> {
+    let mut problems = Problems::default();
+    if headers.len() > bounds.count_max {
+        let detail = "must have at most 100 headers";
+        problems.push(Problem::new(Code::HeaderInvalid, "/headers", detail));
+        return Err(problems);
+    }
+    for (_, value) in &mut headers {
+        trim(value);
+    }
+    for (index, (name, value)) in headers.iter().enumerate() {
+        let fault = fault_of_name(name)
+            .or_else(|| fault_of_value(value))
+            .or_else(|| fault_beside(name, &headers[..index], basic));
+        if let Some((code, detail)) = fault {
+            problems.push(at_header(code, name, detail));
+        }
+    }
+    let bytes_total: usize = headers
+        .iter()
+        .map(|(name, value)| name.len() + value.len())
+        .sum();
+    if bytes_total > bounds.bytes_max {
+        let detail = "all names and values together must have at most 32 KiB";
+        problems.push(Problem::new(Code::HeaderInvalid, "/headers", detail));
+    }
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    if let Some(credential) = basic {
+        headers.push(("authorization".to_owned(), credential.to_owned()));
+    }
+    Ok(headers)
+}
+
 /// A problem with one header, at the pointer that names it.
 pub(crate) fn at_header(code: Code, name: &str, detail: &'static str) -> Problem {
     let mut pointer = String::from("/headers");
@@ -110,14 +151,6 @@ pub(crate) fn at_header(code: Code, name: &str, detail: &'static str) -> Problem
         push_token(&mut pointer, name);
     }
     Problem::new(code, pointer, detail)
-}
-
-pub(crate) fn too_many() -> Problem {
-    Problem::new(
-        Code::HeaderInvalid,
-        "/headers",
-        "must have at most 100 headers",
-    )
 }
 
 /// Compares a name with those before it. There are few enough for that, see [`COUNT_MAX`].

@@ -24,6 +24,8 @@ use crate::target::Target;
 pub const URL_BYTES_MAX: usize = 8 * 1024;
 /// Longest host name, without a trailing dot.
 const NAME_BYTES_MAX: usize = 253;
+/// Longest user name and password together, so that the header made of them is within its limit.
+const USER_INFO_BYTES_MAX: usize = 4 * 1024;
 /// Longest part of a host name between dots.
 const LABEL_BYTES_MAX: usize = 63;
 
@@ -227,6 +229,9 @@ fn take_user_info(url: &mut Url) -> Result<Option<String>, Problem> {
     }
     pair.push(b':');
     pair.extend(percent_decoded(password));
+    if pair.len() > USER_INFO_BYTES_MAX {
+        return Err(invalid("user info has at most 4 KiB"));
+    }
     if pair.iter().any(u8::is_ascii_control) {
         return Err(invalid("user info cannot have control characters"));
     }

@@ -173,7 +173,7 @@ impl Judge<'_> {
             .unwrap_or_default();
         let is_type = |(name, _): &(String, String)| name.eq_ignore_ascii_case("content-type");
         let has_type = given.iter().any(is_type);
-        let mut headers = headers::check(given, basic).unwrap_or_else(|problems| {
+        let mut headers = headers::check_new(given, basic).unwrap_or_else(|problems| {
             let room = Problems::MAX_OF_ONE_JOB;
             self.problems.absorb(problems, self.shape.base(), room);
             Vec::new()

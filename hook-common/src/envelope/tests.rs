@@ -16,13 +16,13 @@ fn one(text: &str) -> Result<NewJob, Rejection> {
 }
 
 fn accepted(text: &str) -> NewJob {
-    one(text).unwrap_or_else(|rejection| panic!("{text} was refused: {rejection}"))
+    one(text).unwrap_or_else(|rejection| panic!("{text:.300} was refused: {rejection}"))
 }
 
 fn rejected(text: &str) -> Rejection {
     match one(text) {
         Err(rejection) => rejection,
-        Ok(job) => panic!("{text} was accepted: {job:?}"),
+        Ok(job) => panic!("{text:.300} was accepted: {job:?}"),
     }
 }
 
@@ -50,7 +50,7 @@ fn check_refused(field: &str, value: &str) {
     assert_eq!(
         faults(&rejection),
         [(Code::FieldInvalid, pointer.as_str())],
-        "{text}"
+        "{text:.300}"
     );
     assert_eq!(rejection.code().status(), 422);
 }
@@ -58,8 +58,8 @@ fn check_refused(field: &str, value: &str) {
 /// Checks that the text as a whole is refused, with line and column.
 fn check_json_invalid(text: &str, position: &str) {
     let rejection = rejected(text);
-    assert_eq!(faults(&rejection), [(Code::JsonInvalid, "")], "{text}");
+    assert_eq!(faults(&rejection), [(Code::JsonInvalid, "")], "{text:.300}");
     assert_eq!(rejection.code().status(), 400);
     let detail = &rejection.problems()[0].detail;
-    assert!(detail.contains(position), "{text}: {detail}");
+    assert!(detail.contains(position), "{text:.300}: {detail}");
 }

@@ -134,8 +134,8 @@ fn count_and_total_are_bounded() {
             .map(|n| pair(&format!("x-{n}"), ""))
             .collect::<Vec<_>>()
     };
-    assert!(check(many(COUNT_MAX), None).is_ok());
-    let problems = check(many(COUNT_MAX + 1), None).unwrap_err();
+    assert!(check_new(many(COUNT_MAX), None).is_ok());
+    let problems = check_new(many(COUNT_MAX + 1), None).unwrap_err();
     assert_eq!(problems.list()[0].pointer, "/headers");
     // Four names of two bytes, and values that fill the rest.
     let large = |last: usize| {
@@ -144,7 +144,7 @@ fn count_and_total_are_bounded() {
             .iter()
             .zip('a'..)
             .map(|(size, c)| pair(&format!("x{c}"), &"v".repeat(*size)));
-        check(headers.collect(), None)
+        check_new(headers.collect(), None)
     };
     assert!(large(VALUE_BYTES_MAX - 8).is_ok());
     assert_eq!(
@@ -206,4 +206,18 @@ fn names_are_tokens_of_rfc_9110() {
         let expected = byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
         assert_eq!(is_token(byte), expected, "{:?}", char::from(byte));
     }
+}
+
+#[test]
+fn a_stored_job_has_room_for_the_headers_that_were_added() {
+    let mut headers: Vec<_> = (0..COUNT_MAX)
+        .map(|n| pair(&format!("x-{n}"), ""))
+        .collect();
+    headers.push(pair("content-type", "application/json"));
+    assert!(check_new(headers.clone(), None).is_err());
+    assert!(check(headers.clone(), Some("Basic dTpw")).is_ok());
+    headers.push(pair("authorization", "Basic dTpw"));
+    assert!(check(headers.clone(), None).is_ok());
+    headers.push(pair("x-more", ""));
+    assert!(check(headers, None).is_err());
 }

@@ -99,13 +99,23 @@ fn a_flood_of_headers_is_cut_short() {
 }
 
 #[test]
-fn a_hundred_headers_leave_room_for_the_default_type() {
-    let many: Vec<_> = (0..100).map(|n| format!("\"x{n}\":\"{n}\"")).collect();
-    let text = format!(
-        r#"{{"url":"http://sink.test/","payload":1,"headers":{{{}}}}}"#,
-        many.join(",")
+fn headers_at_the_limit_can_be_stored_and_sent() {
+    let value = "v".repeat(322);
+    let many: Vec<_> = (100..200)
+        .map(|n| format!("\"x-{n}\":\"{value}\""))
+        .collect();
+    let user = "u".repeat(4095);
+    let url = format!("http://{user}@sink.test/");
+    let headers = many.join(",");
+    let job = accepted(&format!(
+        r#"{{"url":"{url}","payload":1,"headers":{{{headers}}}}}"#
+    ));
+    assert_eq!(job.headers.len(), 102);
+    // What the worker asks before it sends.
+    assert_eq!(
+        crate::headers::check(job.headers.clone(), None),
+        Ok(job.headers)
     );
-    assert_eq!(accepted(&text).headers.len(), 101);
 }
 
 #[test]

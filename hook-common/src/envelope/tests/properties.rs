@@ -150,6 +150,9 @@ proptest! {
         parse_all(&Bytes::from(text.clone()));
         if let Ok(job) = one(&text) {
             prop_assert!(serde_json::from_str::<serde::de::IgnoredAny>(&text).is_ok());
+            // The worker judges what it finds once more, and must not come to another view.
+            prop_assert_eq!(&crate::url_rules::check(&job.url).unwrap().url, &job.url);
+            prop_assert_eq!(&crate::headers::check(job.headers.clone(), None).unwrap(), &job.headers);
             prop_assert!(text.contains(std::str::from_utf8(&job.body).unwrap()) || text.contains('\\'));
         }
     }
