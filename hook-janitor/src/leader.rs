@@ -10,9 +10,14 @@ use std::{
 };
 
 use anyhow::Context as _;
-use hook_common::{metrics::janitor::LEADER, queue::Queue};
+use hook_common::{
+    metrics::{janitor::LEADER, replaced},
+    queue::Queue,
+};
 use tokio::time::Instant;
 use tracing::info;
+
+use crate::stats;
 
 /// How long a leader that vanished keeps the others from taking over.
 const LEASE: Duration = Duration::from_secs(5);
@@ -69,6 +74,9 @@ impl Leadership {
         if led.is_some() != leads {
             info!(leader = leads, "the lead of the janitors changed hands");
         }
+        if !leads {
+            replaced::withdraw(stats::SET);
+        }
         LEADER.gauge(&[]).set(if leads { 1.0 } else { 0.0 });
         Ok(if leads {
             Report::Leads
@@ -83,6 +91,7 @@ impl Leadership {
     /// When Postgres could not be asked; then the lead ends by itself, within seconds.
     pub async fn resign(&self) -> anyhow::Result<()> {
         LEADER.gauge(&[]).set(0.0);
+        replaced::withdraw(stats::SET);
         if self.lock().take().is_none() {
             return Ok(());
         }

@@ -3,11 +3,120 @@
 //! It is a process of its own, so that cleaning goes on while workers are in trouble. Any number
 //! of janitors may run: all reap, one leads and does the rest, and rows decide who that is.
 
-use std::time::Duration;
+use std::{future::Future, sync::Arc, time::Duration};
 
+use anyhow::Context as _;
+use hook_common::{lifecycle::Loops, periodic::Interval, queue::Queue, start};
+use tracing::warn;
+
+use crate::{leader::Leadership, purge::Purge, reap::Reap, stats::Stats, targets::Targets};
+
+mod config;
 pub mod leader;
 pub mod purge;
 pub mod reap;
+pub mod stats;
+pub mod targets;
+
+pub use config::Config;
 
 /// How long one run of a loop may go on with further batches.
 const BUDGET: Duration = Duration::from_secs(20);
+
+/// Leases are looked at, the lead is renewed and the purge goes on at least this often.
+const OFTEN: Duration = Duration::from_secs(1);
+
+/// Starts the loops of a janitor.
+///
+/// # Errors
+/// When Postgres could not be asked who leads.
+pub async fn run(config: Config, mut context: start::Context) -> anyhow::Result<Loops> {
+    let queue = Queue::new(context.db.clone());
+    let name = format!("{}-{:08x}", std::process::id(), rand::random::<u32>());
+    let leadership = Arc::new(Leadership::new(queue.clone(), name));
+    leadership.run_once().await?;
+
+    let often = OFTEN.min(config.interval);
+    let limit = BUDGET + context.common.db_statement_timeout * 2;
+    spawn_leadership(&mut context, &leadership);
+
+    let reap = Arc::new(Reap::new(queue.clone(), config.max_attempts));
+    spawn(
+        &mut context,
+        Interval::new("reap", often, limit),
+        move || {
+            let reap = Arc::clone(&reap);
+            async move { reap.run_once().await.map(drop) }
+        },
+    );
+
+    let purge = Purge::new(queue.clone(), Arc::clone(&leadership), config.retention);
+    let every = often.min(purge.bucket_age());
+    let purge = Arc::new(purge);
+    spawn(
+        &mut context,
+        Interval::new("purge", every, limit),
+        move || {
+            let purge = Arc::clone(&purge);
+            async move { purge.run_once().await.map(drop) }
+        },
+    );
+
+    let targets = Arc::new(Targets::new(queue.clone(), Arc::clone(&leadership)));
+    let interval = Interval::new("targets", config.interval, limit);
+    spawn(&mut context, interval, move || {
+        let targets = Arc::clone(&targets);
+        async move { targets.run_once().await.map(drop) }
+    });
+
+    let stats = Arc::new(Stats::new(
+        queue,
+        leadership,
+        config.metrics_targets_max,
+        config.penalty_refresh,
+    ));
+    let interval = Interval::new("stats", config.interval, limit);
+    spawn(&mut context, interval, move || {
+        let stats = Arc::clone(&stats);
+        async move { stats.run_once().await.map(drop) }
+    });
+    Ok(context.loops)
+}
+
+/// Starts a loop that repeats one step.
+fn spawn<Running>(
+    context: &mut start::Context,
+    interval: Interval,
+    step: impl FnMut() -> Running + Send + 'static,
+) where
+    Running: Future<Output = anyhow::Result<()>> + Send + 'static,
+{
+    let (heartbeats, stop) = (context.heartbeats.clone(), context.stop.clone());
+    context.loops.spawn_fallible(interval.name, async move {
+        interval.run(&heartbeats, &stop, step).await?;
+        Ok(())
+    });
+}
+
+/// Starts the loop that keeps the lead; when it ends, others may take over at once, and the
+/// purge of this janitor stops at its next step.
+fn spawn_leadership(context: &mut start::Context, leadership: &Arc<Leadership>) {
+    let (heartbeats, stop) = (context.heartbeats.clone(), context.stop.clone());
+    let leadership = Arc::clone(leadership);
+    let limit = context.common.db_statement_timeout;
+    let interval = Interval::new("leader", OFTEN, limit);
+    context.loops.spawn_fallible("leader", async move {
+        let step = || {
+            let leadership = Arc::clone(&leadership);
+            async move { leadership.run_once().await.map(drop) }
+        };
+        interval.run(&heartbeats, &stop, step).await?;
+        if let Err(error) = leadership.resign().await.context("leaving") {
+            warn!(
+                error = format!("{error:#}"),
+                "the lead could not be given up"
+            );
+        }
+        Ok(())
+    });
+}

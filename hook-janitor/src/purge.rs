@@ -73,6 +73,12 @@ impl Purge {
         }
     }
 
+    /// How old the open bucket gets.
+    #[must_use]
+    pub fn bucket_age(&self) -> Duration {
+        (self.retention.completed / SHARES).max(BUCKET_AGE_MIN)
+    }
+
     /// Does what is due, as far as the time for one run goes.
     ///
     /// # Errors
@@ -87,8 +93,7 @@ impl Purge {
         }
         let until = Instant::now() + BUDGET;
 
-        let age_min = (self.retention.completed / SHARES).max(BUCKET_AGE_MIN);
-        let opened = self.queue.rotate(age_min).await;
+        let opened = self.queue.rotate(self.bucket_age()).await;
         report.opened = opened.context("opening the next bucket")?;
         while self.may_go_on(until) {
             match emptying.step(&mut report).await? {

@@ -1,12 +1,13 @@
 //! The ring: buckets turn, are emptied when all in them is old, and never take a live job along.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hook_common::{
     job::Status,
     queue::{ClosedBucket, Finished, Next, Patience, Truncated},
 };
 use hook_janitor::purge::Report;
+use tokio::time::Instant;
 
 use crate::support::{RETENTION, Scene};
 

@@ -1,9 +1,6 @@
 //! Other sessions in the way: open transactions, locks, a second janitor, traffic.
 
-use std::{
-    collections::HashMap,
-    time::{Duration, Instant},
-};
+use std::{collections::HashMap, time::Duration};
 
 use hook_common::{
     job::{JobId, Status},
@@ -11,7 +8,7 @@ use hook_common::{
 };
 use hook_testkit::wait::wait_for;
 use sqlx::Connection as _;
-use tokio::task::JoinSet;
+use tokio::{task::JoinSet, time::Instant};
 
 use crate::support::{Scene, dequeue, finish};
 
@@ -149,7 +146,7 @@ async fn work(queue: Queue, target: &'static str, until: Instant) -> HashMap<Job
             jobs.iter().all(|job| !job.url.is_empty()),
             "a job lost its row"
         );
-        let ends = turn % 3 != 0;
+        let ends = !turn.is_multiple_of(3);
         let next = if ends {
             Next::End(Status::Completed)
         } else {
