@@ -2,7 +2,7 @@
 //!
 //! The archives are those of the `postgresql-binaries` project of theseus-rs on GitHub, of one
 //! fixed release, or a mirror with the same layout. Nothing is unpacked before its SHA-256 has
-//! been checked against [`CHECKSUMS`]. Where that table has no line for a platform, the `.sha256`
+//! been checked against `CHECKSUMS`. Where that table has no line for a platform, the `.sha256`
 //! file that lies beside each archive must be there and must match. That proves the archive
 //! complete, but not more honest than the server both came from, which TLS vouches for.
 //!

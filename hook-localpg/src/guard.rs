@@ -23,17 +23,23 @@ use crate::account::Account;
 use crate::wait::wait_for_exit;
 
 /// Arguments: directory to remove when we are gone or nothing, socket directory, server, its
-/// arguments. Steps of an ending without us: a fast shutdown, after 5 s one without a checkpoint,
-/// after another 7 s `SIGKILL`, for a server that somebody has frozen.
+/// arguments.
+///
+/// The shell waits for the server; its child, the watcher, reads the pipe and outlives the shell if
+/// need be. Steps of an ending without us: a fast shutdown, after 5 s one without a checkpoint,
+/// after another 7 s `SIGKILL`, for a server that somebody has frozen. The watcher must not mind
+/// `SIGHUP`: the kernel sends it to a group that loses its last tie to the session while one of its
+/// processes is stopped, which is just what happens when the owner of a paused server dies.
 const SCRIPT: &str = r#"
 private=$1 sockets=$2
 shift 2
+server=
+trap '[ -z "$server" ] || kill -s INT "$server"' HUP INT TERM
 exec 3<&0 </dev/null
 "$@" 3<&- >&2 &
 server=$!
 echo "$server"
 exec >&2
-trap 'kill -s INT "$server"' HUP INT TERM
 alive() { kill -s 0 "$server" 2>/dev/null; }
 gone_within() {
     tenths=$1
@@ -43,17 +49,22 @@ gone_within() {
         sleep 0.1
     done
 }
-(
-    trap - HUP INT TERM
-    while read -r signal; do kill -s "$signal" "$server"; done
-    trap '' HUP INT TERM
+end_server() {
     kill -s CONT "$server"
     kill -s INT "$server"
-    gone_within 50 && exit 0
+    gone_within 50 && return
     kill -s QUIT "$server"
-    gone_within 70 && exit 0
+    gone_within 70 && return
     kill -s KILL "$server"
-    exit 0
+}
+(
+    trap '' HUP INT
+    trap - TERM
+    while read -r signal; do kill -s "$signal" "$server"; done
+    trap '' TERM
+    end_server
+    rm -rf "$sockets"
+    [ -z "$private" ] || rm -rf "$private"
 ) <&3 2>/dev/null &
 watcher=$!
 exec 3<&-
@@ -63,7 +74,7 @@ while :; do
     alive || break
 done
 kill -s TERM "$watcher" 2>/dev/null
-wait "$watcher" 2>/dev/null && [ -n "$private" ] && rm -rf "$private"
+wait "$watcher" 2>/dev/null
 rm -rf "$sockets"
 exit "$status"
 "#;

@@ -322,7 +322,12 @@ impl Drop for PgServer {
         let Hold::Owner { guard, .. } = &mut self.hold else {
             return;
         };
-        match guard.take() {
+        let running = guard.take().and_then(|mut guard| {
+            // A guard whose server ended by itself has ended too, and cleans up no more.
+            let has_ended = guard.wait(Duration::ZERO);
+            (!has_ended).then_some(guard)
+        });
+        match running {
             // The guard removes a private directory once the server has ended.
             Some(guard) => drop(guard),
             None if self.options.place == Place::Private => {

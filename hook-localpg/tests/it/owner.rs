@@ -5,15 +5,16 @@
 
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Read};
+use std::iter;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use hook_localpg::options::{Durability, Options, WhenRunning};
 use hook_localpg::server::PgServer;
-use rustix::process::{Pid, Signal, geteuid, kill_process};
+use rustix::process::{Signal, geteuid};
 
-use crate::support::{ask, is_alive, kept, place, quick, run, wait_until};
+use crate::support::{ask, is_alive, kept, parents, place, quick, run, signal, wait_until};
 
 /// Names the directory of the holder's server, or is empty for a private one.
 const HOLD: &str = "HOOK_LOCALPG_TEST_HOLD";
@@ -100,11 +101,22 @@ fn killing_the_owner_ends_the_server_and_removes_its_private_directory() {
 }
 
 #[test]
-fn killing_the_owner_ends_a_paused_server_too() {
+fn killing_the_owner_ends_a_frozen_server_too() {
     let mut holder = Holder::here(Path::new(""));
-    kill_process(Pid::from_raw(holder.server).unwrap(), Signal::STOP).unwrap();
+    let frozen = iter::once(holder.server).chain(children(holder.server));
+    signal(frozen, Signal::STOP);
     holder.kill();
     wait_until("the server has ended", || !is_alive(holder.server));
+    wait_until("its directory is gone", || !holder.directory.exists());
+}
+
+#[test]
+fn killing_the_owner_and_the_shell_of_the_guard_ends_the_server() {
+    let mut holder = Holder::here(Path::new(""));
+    signal([parent(holder.server)], Signal::KILL);
+    holder.kill();
+    // Nobody may wait for this orphan, so its process is no sign of life.
+    wait_until("its directory is gone", || !holder.directory.exists());
 }
 
 #[test]
@@ -119,12 +131,19 @@ fn a_start_right_after_the_owner_was_killed_gets_the_data() {
 }
 
 #[test]
-fn a_server_whose_guard_was_killed_too_is_taken_over() {
+fn a_server_without_owner_and_guard_is_taken_over() {
     let place = place();
     let mut holder = Holder::here(place.path());
-    kill_process(parent(holder.server), Signal::KILL).unwrap();
+    let guard = parent(holder.server);
+    let watcher = children(guard)
+        .into_iter()
+        .filter(|pid| *pid != holder.server);
+    signal(watcher.chain([guard]), Signal::KILL);
     holder.kill();
-    assert!(is_alive(holder.server), "nobody is left to end it");
+    assert!(
+        ask(&holder.url, "SELECT 'alive'").is_ok(),
+        "nobody is left to end it"
+    );
     let options = Options {
         when_running: WhenRunning::Reuse,
         ..kept(place.path())
@@ -135,25 +154,17 @@ fn a_server_whose_guard_was_killed_too_is_taken_over() {
     assert_eq!(ask(&server.url(), "SELECT 'alive'").unwrap(), "alive");
 }
 
-fn parent(pid: i32) -> Pid {
-    // A slim container has no ps, another system no /proc.
-    let text = match fs::read_to_string(format!("/proc/{pid}/stat")) {
-        Ok(stat) => stat
-            .rsplit(')')
-            .next()
-            .and_then(|rest| rest.split(' ').nth(2))
-            .map(str::to_owned),
-        Err(_) => {
-            let output = Command::new("ps")
-                .args(["-o", "ppid=", "-p", &pid.to_string()])
-                .output();
-            String::from_utf8(output.expect("ps runs").stdout).ok()
-        }
-    };
-    let number = text
-        .and_then(|text| text.trim().parse().ok())
-        .expect("a process id");
-    Pid::from_raw(number).expect("not zero")
+fn parent(pid: i32) -> i32 {
+    let found = parents().into_iter().find(|(child, _)| *child == pid);
+    found.expect("it is alive").1
+}
+
+fn children(pid: i32) -> Vec<i32> {
+    let pairs = parents().into_iter();
+    pairs
+        .filter(|(_, parent)| *parent == pid)
+        .map(|(child, _)| child)
+        .collect()
 }
 
 #[test]
@@ -254,7 +265,7 @@ fn an_ordinary_user_can_do_all_of_this() {
         .args([
             "private_server",
             "killing_the_owner",
-            "guard_was_killed",
+            "taken_over",
             "--test-threads=2",
         ])
         .current_dir("/")

@@ -3,11 +3,12 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use hook_localpg::find::{Binaries, Search};
 use hook_localpg::options::{Durability, Options, Place};
-use rustix::process::{Pid, test_kill_process};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use sqlx::{Connection, PgConnection};
 use tempfile::TempDir;
 
@@ -78,6 +79,46 @@ fn on_runtime<T>(work: impl Future<Output = sqlx::Result<T>>) -> Result<T, Strin
 
 pub(crate) fn is_alive(pid: i32) -> bool {
     Pid::from_raw(pid).is_some_and(|pid| test_kill_process(pid).is_ok())
+}
+
+/// Every process and its parent.
+pub(crate) fn parents() -> Vec<(i32, i32)> {
+    // A slim container has no ps, another system no /proc.
+    if !Path::new("/proc/self/stat").exists() {
+        let output = Command::new("ps")
+            .args(["-A", "-o", "pid=", "-o", "ppid="])
+            .output();
+        return String::from_utf8_lossy(&output.expect("ps runs").stdout)
+            .lines()
+            .filter_map(|line| {
+                let mut words = line.split_whitespace();
+                Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?))
+            })
+            .collect();
+    }
+    fs::read_dir("/proc")
+        .expect("we have just looked into it")
+        .flatten()
+        .filter_map(|entry| {
+            let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
+            let parent = stat.rsplit(')').next()?.split_whitespace().nth(1)?;
+            Some((
+                entry.file_name().to_str()?.parse().ok()?,
+                parent.parse().ok()?,
+            ))
+        })
+        .collect()
+}
+
+/// Sends a signal to processes, which may have ended.
+pub(crate) fn signal(pids: impl IntoIterator<Item = i32>, signal: Signal) {
+    for pid in pids {
+        if let Some(pid) = Pid::from_raw(pid) {
+            match kill_process(pid, signal) {
+                Ok(()) | Err(_) => {}
+            }
+        }
+    }
 }
 
 /// Waits until a condition holds.
