@@ -32,6 +32,8 @@ use hook_common::{
 use crate::policy::{Directive, Health, LEVEL_MAX, PolicySettings, Running};
 
 mod pick;
+#[cfg(test)]
+mod tests;
 
 /// Highest level there is; people may pin it.
 const LEVELS: usize = 10;
@@ -116,7 +118,7 @@ pub(crate) struct Heads {
     settings: PolicySettings,
     tiers: std::ops::RangeInclusive<Tier>,
     targets: HashMap<TargetId, Entry>,
-    lanes: Vec<[VecDeque<TargetId>; 2]>,
+    lanes: Vec<[Lane; 2]>,
     lendable: VecDeque<TargetId>,
     stalled: VecDeque<TargetId>,
     later: BTreeSet<(Duration, TargetId)>,
@@ -124,6 +126,15 @@ pub(crate) struct Heads {
     // Attempts by the standing they started with.
     in_flight: [usize; 3],
     retry_credit: f64,
+}
+
+/// Targets of one level and class that wait to be served.
+#[derive(Debug, Default)]
+struct Lane {
+    // A target that moved to another lane leaves a void place behind.
+    line: VecDeque<TargetId>,
+    // Places that are not void.
+    waiting: usize,
 }
 
 /// Which shared allowance an attempt uses; fixed when it starts, so that it is given back to the
@@ -159,9 +170,7 @@ impl Heads {
             settings,
             tiers,
             targets: HashMap::new(),
-            lanes: (0..LEVELS)
-                .map(|_| [VecDeque::new(), VecDeque::new()])
-                .collect(),
+            lanes: (0..LEVELS).map(|_| Default::default()).collect(),
             lendable: VecDeque::new(),
             stalled: VecDeque::new(),
             later: BTreeSet::new(),
@@ -368,9 +377,14 @@ impl Heads {
             if let Some(at) = entry.open_at(due, now) {
                 self.later.insert((at, target_id));
             } else if entry.room(&self.settings, now) > 0 {
-                if entry.waits_in[class.index()] != Some(level) {
-                    entry.waits_in[class.index()] = Some(level);
-                    self.lanes[level][class.index()].push_back(target_id);
+                let index = class.index();
+                let before = entry.waits_in[index].replace(level);
+                if before != Some(level) {
+                    if let Some(before) = before {
+                        self.lanes[before][index].waiting -= 1;
+                    }
+                    self.lanes[level][index].line.push_back(target_id);
+                    self.lanes[level][index].waiting += 1;
                 }
             } else if !entry.lendable && entry.may_borrow(&self.settings, now) {
                 entry.lendable = true;
@@ -406,6 +420,14 @@ impl Entry {
 
     fn held_until(&self) -> Option<Duration> {
         self.health.held_until().max(self.directive.held_until)
+    }
+
+    /// True if a job of this class may be asked for now.
+    fn is_open(&self, class: Class, now: Duration) -> bool {
+        !self.directive.paused
+            && self
+                .due(class)
+                .is_some_and(|due| self.open_at(due, now).is_none())
     }
 
     /// When the first job of a class is due; `None` if it has none.

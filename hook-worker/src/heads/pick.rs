@@ -17,6 +17,17 @@ struct Picking {
 }
 
 impl Picking {
+    /// Jobs of this target that were asked for.
+    fn asked_of(&self, target_id: TargetId) -> usize {
+        let of_target = self
+            .picks
+            .iter()
+            .filter(|pick| pick.head.target_id == target_id);
+        of_target
+            .map(|pick| usize::try_from(pick.head.take).expect("a take is never negative"))
+            .sum()
+    }
+
     /// Runs `fill` with at most `room` jobs to ask for.
     fn within(&mut self, room: usize, fill: impl FnOnce(&mut Self)) -> usize {
         let granted = self.left.min(room);
@@ -74,12 +85,12 @@ impl Heads {
     }
 
     fn healthy_wait(&self) -> bool {
-        self.lanes[0].iter().any(|lane| !lane.is_empty())
+        self.lanes[0].iter().any(|lane| lane.waiting > 0)
     }
 
     /// Gives retries of healthy targets their tenth before first tries are served.
     fn pick_retry_share(&mut self, picking: &mut Picking) {
-        if self.lanes[0][Class::Retry.index()].is_empty() {
+        if self.lanes[0][Class::Retry.index()].waiting == 0 {
             self.retry_credit = 0.0;
             return;
         }
@@ -106,15 +117,14 @@ impl Heads {
         }
     }
 
-    /// Serves one lane until nothing is left to ask for, each target once.
+    /// Serves one lane: an even share for each target, and what is left over to those with room.
     fn pick_lane(&mut self, level: usize, class: Class, picking: &mut Picking) {
-        let waiting = self.lanes[level][class.index()].len();
-        for served in 0..waiting {
-            if picking.left == 0 {
-                return;
-            }
-            let Some(target_id) = self.lanes[level][class.index()].pop_front() else {
-                return;
+        let first = picking.picks.len();
+        let mut waiting = self.lanes[level][class.index()].waiting;
+        while waiting > 0 && picking.left > 0 {
+            let lane = &mut self.lanes[level][class.index()];
+            let Some(target_id) = lane.line.pop_front() else {
+                break;
             };
             let Some(entry) = self.targets.get_mut(&target_id) else {
                 continue;
@@ -124,13 +134,51 @@ impl Heads {
                 continue;
             }
             entry.waits_in[class.index()] = None;
-            if usize::from(entry.level()) != level {
+            lane.waiting -= 1;
+            let fair = picking.left.div_ceil(waiting);
+            waiting -= 1;
+            if usize::from(entry.level()) == level && entry.is_open(class, picking.now) {
+                self.pick_target(target_id, class, fair, picking);
+            } else {
                 self.refile(target_id, picking.now);
-                continue;
             }
-            let fair = picking.left.div_ceil(waiting - served);
-            self.pick_target(target_id, class, fair, picking);
         }
+        self.top_up(first, picking);
+    }
+
+    /// Asks the picks from `first` on for more, within their room: jobs that may be there come
+    /// before those of worse lanes.
+    fn top_up(&self, first: usize, picking: &mut Picking) {
+        for index in first..picking.picks.len() {
+            if picking.left == 0 {
+                return;
+            }
+            let target_id = picking.picks[index].head.target_id;
+            let Some(entry) = self.targets.get(&target_id) else {
+                continue;
+            };
+            let more = self.room_left(target_id, picking).min(picking.left);
+            let take = &mut picking.picks[index].head.take;
+            *take = take.saturating_add(i32::try_from(more).unwrap_or(i32::MAX));
+            picking.left -= more;
+            picking.promised[entry.standing() as usize] += more;
+        }
+    }
+
+    /// Slots that the target may still be promised in this pick.
+    fn room_left(&self, target_id: TargetId, picking: &Picking) -> usize {
+        let Some(entry) = self.targets.get(&target_id) else {
+            return 0;
+        };
+        let room = entry
+            .room(&self.settings, picking.now)
+            .saturating_sub(picking.asked_of(target_id));
+        if entry.standing() != Standing::Unproven {
+            return room;
+        }
+        let unproven = self.in_flight[Standing::Unproven as usize]
+            + picking.promised[Standing::Unproven as usize];
+        room.min(share(self.settings.slots * 3, 4).saturating_sub(unproven))
     }
 
     /// Lends idle slots, but for the last quarter, to targets that have reached their cap.
@@ -156,9 +204,12 @@ impl Heads {
                 if !entry.may_borrow(&self.settings, picking.now) {
                     continue;
                 }
+                let open = Class::ALL.map(|class| entry.is_open(class, picking.now));
                 let fair = picking.left.div_ceil(waiting - served);
                 for class in Class::ALL {
-                    self.ask(target_id, class, fair, picking);
+                    if open[class.index()] {
+                        self.ask(target_id, class, fair, picking);
+                    }
                 }
             }
         });
@@ -172,31 +223,19 @@ impl Heads {
         fair: usize,
         picking: &mut Picking,
     ) {
-        let unproven = self.in_flight[Standing::Unproven as usize]
-            + picking.promised[Standing::Unproven as usize];
-        let unproven_room = share(self.settings.slots * 3, 4).saturating_sub(unproven);
+        let take = fair.min(self.room_left(target_id, picking));
         let Some(entry) = self.targets.get_mut(&target_id) else {
             return;
         };
-        let asked: usize = picking
-            .picks
-            .iter()
-            .filter(|pick| pick.head.target_id == target_id)
-            .map(|pick| usize::try_from(pick.head.take).expect("a take is never negative"))
-            .sum();
-        let room = entry
-            .room(&self.settings, picking.now)
-            .saturating_sub(asked);
-        let mut take = fair.min(room);
-        if entry.standing() == Standing::Unproven {
-            take = take.min(unproven_room);
-            if take == 0 && !entry.stalled {
-                entry.stalled = true;
-                self.stalled.push_back(target_id);
-                return;
-            }
+        if take > 0 {
+            self.ask(target_id, class, take, picking);
+        } else if entry.room(&self.settings, picking.now) == 0 {
+            // It reached its cap since it was put in line; it may borrow.
+            self.refile(target_id, picking.now);
+        } else if entry.standing() == Standing::Unproven && !entry.stalled {
+            entry.stalled = true;
+            self.stalled.push_back(target_id);
         }
-        self.ask(target_id, class, take, picking);
     }
 
     /// Adds the due heads of a class to the pick.
