@@ -80,7 +80,7 @@ BEGIN
         RAISE EXCEPTION 'hook.enqueue: idempotency_key must be 1 to 255 printable characters' USING ERRCODE = '22023';
     END IF;
 
-    the_id := hook.new_job_id(at);
+    the_id := hook.new_job_id((extract(epoch FROM at) * 1000000)::bigint);
     IF idempotency_key IS NOT NULL THEN
         the_digest := sha256(convert_to(jsonb_build_array('sql', url, encode(body, 'hex'), headers, upper(method),
             metadata, target, expires_at, max_attempts, timeout_ms, signing)::text, 'UTF8'));

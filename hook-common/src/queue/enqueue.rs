@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use sqlx::{Connection as _, PgConnection};
 use uuid::Uuid;
 
 use crate::{
@@ -50,10 +51,13 @@ pub struct KeyUse {
 
 const ENQUEUE: &str = "-- enqueue
 WITH base AS MATERIALIZED (
-    SELECT clock_timestamp() AS at, hook.open_bucket($1) AS bucket
+    SELECT at, (extract(epoch FROM at) * 1000000)::bigint AS us, (
+        SELECT bucket FROM hook.bucket WHERE shard = $1 AND opened_at IS NOT NULL AND closed_at IS NULL
+    ) AS bucket
+    FROM (SELECT clock_timestamp() AS at) AS clock
 ), input AS MATERIALIZED (
     SELECT i.*, base.bucket, base.at AS created_at,
-        hook.new_job_id(base.at + i.ord * interval '1 microsecond') AS job_id,
+        hook.new_job_id(base.us + i.ord) AS job_id,
         greatest(base.at, COALESCE(i.due_at, base.at + i.delay_ms * interval '1 millisecond')) AS due,
         COALESCE(i.expires_at, base.at + i.ttl_ms * interval '1 millisecond') AS expiry
     FROM base, unnest($2::text[], $3::text[], $4::bigint[], $5::smallint[], $6::smallint[],
@@ -108,7 +112,24 @@ impl Queue {
         key_ttl: Duration,
     ) -> sqlx::Result<Vec<Enqueued>> {
         let mut connection = self.pool().acquire().await?;
-        insert(&mut connection, jobs, key_ttl).await
+        self.enqueue_on(&mut connection, jobs, key_ttl).await
+    }
+
+    /// As [`Queue::enqueue`], on a connection that the caller holds, so that a failure to get one
+    /// is not taken for a failure of the statement.
+    ///
+    /// # Errors
+    /// As [`Queue::enqueue`].
+    ///
+    /// # Cancel safety
+    /// Not safe; run it in a task of its own.
+    pub async fn enqueue_on(
+        &self,
+        connection: &mut PgConnection,
+        jobs: &[Enqueue],
+        key_ttl: Duration,
+    ) -> sqlx::Result<Vec<Enqueued>> {
+        insert(connection, jobs, key_ttl).await
     }
 
     /// Stores all of `jobs`, or none if a key is in use; then the answer is `None`.
@@ -123,7 +144,24 @@ impl Queue {
         jobs: &[Enqueue],
         key_ttl: Duration,
     ) -> sqlx::Result<Option<Vec<JobId>>> {
-        let mut transaction = self.pool().begin().await?;
+        let mut connection = self.pool().acquire().await?;
+        self.enqueue_all_on(&mut connection, jobs, key_ttl).await
+    }
+
+    /// As [`Queue::enqueue_all`], on a connection that the caller holds.
+    ///
+    /// # Errors
+    /// As [`Queue::enqueue`].
+    ///
+    /// # Cancel safety
+    /// Not safe; run it in a task of its own.
+    pub async fn enqueue_all_on(
+        &self,
+        connection: &mut PgConnection,
+        jobs: &[Enqueue],
+        key_ttl: Duration,
+    ) -> sqlx::Result<Option<Vec<JobId>>> {
+        let mut transaction = connection.begin().await?;
         let stored: Option<Vec<JobId>> = insert(&mut transaction, jobs, key_ttl)
             .await?
             .into_iter()
@@ -158,7 +196,7 @@ impl Queue {
 
 /// Runs the one insert statement.
 async fn insert(
-    connection: &mut sqlx::PgConnection,
+    connection: &mut PgConnection,
     jobs: &[Enqueue],
     key_ttl: Duration,
 ) -> sqlx::Result<Vec<Enqueued>> {

@@ -1,0 +1,126 @@
+//! What the system tests share: realistic bodies, enqueueing them, and the receiver's account.
+
+use std::{collections::HashMap, fmt::Write as _, time::Duration};
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use hook_testkit::{sink::Sink, stack::Stack, wait::wait_for};
+use rand::{Rng as _, RngCore as _, SeedableRng as _, rngs::StdRng};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+/// Long enough for a busy machine; a test that passes never waits for it.
+pub(crate) const LIMIT: Duration = Duration::from_secs(120);
+
+/// A body as a producer would send it, and the fields of the request that carry it.
+pub(crate) struct Sample {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) request: String,
+}
+
+/// Makes the `n`th sample: empty, JSON with odd numbers and texts, text, or bytes; a few are large.
+pub(crate) fn sample(rng: &mut StdRng, n: usize, url: &str, target: &str) -> Sample {
+    let size = match n % 500 {
+        0 => 1024 * 1024,
+        1..20 => rng.random_range(16 * 1024..64 * 1024),
+        20..200 => rng.random_range(1024..4096),
+        _ => rng.random_range(0..1024),
+    };
+    let (bytes, field) = match n % 4 {
+        0 => {
+            let text = json_text(n, size);
+            (text.clone().into_bytes(), format!(r#""payload":{text}"#))
+        }
+        1 => {
+            let mut bytes = vec![0; size];
+            rng.fill_bytes(&mut bytes);
+            let field = format!(r#""body_base64":"{}""#, BASE64_STANDARD.encode(&bytes));
+            (bytes, field)
+        }
+        2 => {
+            let text: String = "Grüße, 世界 🦀\n\u{1}".chars().cycle().take(size / 3).collect();
+            (text.clone().into_bytes(), format!(r#""body":{}"#, json!(text)))
+        }
+        _ => (Vec::new(), r#""metadata":{}"#.to_owned()),
+    };
+    let request = format!(r#"{{"url":"{url}","target":"{target}",{field}}}"#);
+    Sample { bytes, request }
+}
+
+/// A JSON text whose spelling a parser would not keep.
+fn json_text(n: usize, size: usize) -> String {
+    let mut text = format!(
+        r#"{{ "id":{n}, "big":123456789012345678901234567890, "id":1e400, "nul":"\u0000", "half":"\ud83d","#
+    );
+    text.push_str(r#""text":""#);
+    let filler = size.saturating_sub(text.len() + 3);
+    for _ in 0..filler {
+        text.push('x');
+    }
+    text.push_str("\" }");
+    text
+}
+
+/// SHA-256 as hexadecimal text.
+pub(crate) fn sha256(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("writing to a string");
+        text
+    })
+}
+
+/// Enqueues samples in a batch and returns the ids in their order.
+pub(crate) async fn enqueue_batch(stack: &Stack, samples: &[Sample]) -> Vec<String> {
+    let joined: Vec<&str> = samples.iter().map(|sample| sample.request.as_str()).collect();
+    let body = format!(r#"{{"jobs":[{}]}}"#, joined.join(","));
+    let request = stack
+        .client()
+        .post(stack.api_url("/v1/jobs/batch"))
+        .header("content-type", "application/json")
+        .body(body);
+    let reply = stack.send(request).await;
+    assert_eq!(reply.status, 202, "{}", reply.text());
+    let answer = reply.json();
+    let answers = answer["jobs"].as_array().expect("one answer per job");
+    assert_eq!(answers.len(), samples.len());
+    answers.iter().map(|answer| answer["id"].as_str().expect("an id").to_owned()).collect()
+}
+
+/// How many jobs there are with each status.
+pub(crate) async fn counts(pool: &sqlx::PgPool) -> HashMap<&'static str, i64> {
+    let row: (i64, i64, i64, i64) = sqlx::query_as(
+        "SELECT (SELECT count(*) FROM hook.ready), (SELECT count(*) FROM hook.lease),
+            (SELECT count(*) FROM hook.finished WHERE status = 2),
+            (SELECT count(*) FROM hook.finished WHERE status <> 2)",
+    )
+    .fetch_one(pool)
+    .await
+    .expect("the counts can be read");
+    HashMap::from([("waiting", row.0), ("running", row.1), ("completed", row.2), ("ended", row.3)])
+}
+
+/// Waits until nothing waits or runs any more.
+pub(crate) async fn wait_drained(pool: &sqlx::PgPool) -> HashMap<&'static str, i64> {
+    wait_for(LIMIT, async || counts(pool).await, |counts| counts["waiting"] + counts["running"] == 0).await
+}
+
+/// What the receiver got for each job: how often, and the digests of the bodies.
+pub(crate) fn received(sink: &Sink) -> HashMap<String, Vec<String>> {
+    let mut received: HashMap<String, Vec<String>> = HashMap::new();
+    for request in sink.requests() {
+        let id = request.header("webhook-id").expect("every delivery names its job").to_owned();
+        received.entry(id).or_default().push(sha256(&request.body));
+    }
+    received
+}
+
+/// A seed that is printed, so that a failure can be repeated.
+pub(crate) fn seeded() -> StdRng {
+    let seed = rand::rng().random();
+    println!("seed {seed}");
+    StdRng::seed_from_u64(seed)
+}
+
+/// The job as the API shows it.
+pub(crate) fn attempts(job: &Value) -> &Vec<Value> {
+    job["attempts"].as_array().expect("a job has a list of attempts")
+}
