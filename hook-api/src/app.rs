@@ -3,14 +3,16 @@
 use std::{sync::Arc, time::Duration};
 
 use hook_common::{
-    db::Db,
+    db::{Db, Fault},
     envelope,
+    gate::Gate,
     headers::is_secret,
     job::NewJob,
     lifecycle::within,
     queue::{Enqueue, HEADERS_CONTEXT, Queue},
     seal::Sealer,
 };
+use tokio::time::Instant;
 use tracing::error;
 
 use crate::{
@@ -39,6 +41,8 @@ pub(crate) struct App {
     pub(crate) queue: Queue,
     /// Judges errors.
     pub(crate) db: Db,
+    /// Statements of handlers; fewer than there are connections, so that enqueuing has some left.
+    pub(crate) statements: Gate,
     /// Which targets are penalised.
     pub(crate) penalties: Penalties,
     /// How full the queue is.
@@ -65,7 +69,18 @@ impl App {
         changes: Changes,
         statement: impl Future<Output = sqlx::Result<T>>,
     ) -> Result<T, Refusal> {
-        match within(ASK_LIMIT, statement).await {
+        let deadline = Instant::now() + ASK_LIMIT;
+        let Some(_permit) = within(ASK_LIMIT, self.statements.enter()).await else {
+            return Err(Refusal::overloaded());
+        };
+        if changes == Changes::Something {
+            // A failure to connect is told apart from a statement that was lost.
+            let connected = within(ASK_LIMIT, self.db.acquire()).await;
+            let connected = connected.unwrap_or(Err(Fault::Unreachable));
+            drop(connected.map_err(|fault| Refusal::of_fault(fault, Changes::Nothing))?);
+        }
+        let time_left = deadline.saturating_duration_since(Instant::now());
+        match within(time_left, statement).await {
             Some(Ok(answer)) => {
                 self.db.seen();
                 Ok(answer)

@@ -36,7 +36,7 @@ const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// not reset the connection before the client has read its answer.
 const LINGER: Duration = Duration::from_millis(500);
 /// How many of them.
-const LINGER_BYTES_MAX: usize = 1024 * 1024;
+const LINGER_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// What ends the reading and writing of messages.
 enum Event {
@@ -176,7 +176,7 @@ pub(crate) async fn refuse(stream: &mut TcpStream, code: Code, detail: &'static 
 
 /// Takes what the client still sends off the socket, for a moment.
 async fn linger(stream: &mut TcpStream) {
-    let mut sink = [0; 4096];
+    let mut sink = [0; 8192];
     let mut taken = 0;
     let drain = async {
         while taken < LINGER_BYTES_MAX {

@@ -14,7 +14,10 @@ use axum::{
 use futures_util::FutureExt as _;
 use hook_common::problem::Code;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, header};
-use hyper::{body::Incoming, service::Service};
+use hyper::{
+    body::{Body as _, Incoming},
+    service::Service,
+};
 use tokio::time::Instant;
 use tower::Service as _;
 
@@ -76,6 +79,8 @@ impl Front {
         let shared = &*self.shared;
         let is_chunked = request.headers().contains_key(header::TRANSFER_ENCODING);
         let mut answer = match shared.admit(&request) {
+            // Nobody will read the body, so nothing can follow it.
+            Err(refusal) if !request.body().is_end_stream() => refusal.closing().into_response(),
             Err(refusal) => refusal.into_response(),
             Ok(grant) => {
                 request.extensions_mut().insert(grant);
@@ -161,3 +166,6 @@ fn refuse_cross_site(request: &Request<Incoming>) -> Result<(), Refusal> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -25,6 +25,7 @@ use tokio::{
 
 use crate::wake::Waker;
 
+mod fate;
 mod fold;
 mod group;
 mod store;
@@ -35,7 +36,7 @@ use store::Store;
 /// An answer is given at most this long after the jobs were handed over.
 const ANSWER_LIMIT: Duration = Duration::from_millis(1700);
 /// Statements that run at one time.
-const STATEMENTS_MAX: usize = 3;
+pub(crate) const STATEMENTS_MAX: usize = 3;
 /// The loop shows a sign of life at least this often.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 

@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use anyhow::Context as _;
 use hook_common::{
     envelope,
+    gate::Gate,
     lifecycle::{Loops, Stop},
     ops::Readiness,
     periodic::{Heartbeats, Interval},
@@ -21,7 +22,7 @@ use crate::{
     config::Config,
     depth::Depth,
     front::Front,
-    group_commit::{CommitterParts, Enqueuer},
+    group_commit::{CommitterParts, Enqueuer, STATEMENTS_MAX},
     known_secrets::KnownSecrets,
     listener,
     penalties::{self, Penalties, Refresh},
@@ -38,22 +39,30 @@ const MEASURE_EVERY: Duration = Duration::from_secs(1);
 /// A penalty counts until so many refreshes have passed without a worker confirming it.
 const STALE_REFRESHES: u32 = 4;
 
-/// Starts the listener and the loops of the API, and gives the loops back.
+/// Listens on the configured address, and starts the loops of the API.
 ///
 /// # Errors
 /// When the address cannot be listened on.
 pub async fn run(config: Config, context: Context) -> anyhow::Result<Loops> {
+    let listener = TcpListener::bind(config.listen)
+        .await
+        .with_context(|| format!("listening on {} (HOOK_API_LISTEN)", config.listen))?;
+    run_on(listener, config, context)
+}
+
+/// Starts the loops of the API on a listener that somebody else has made.
+///
+/// # Errors
+/// When the listener does not know its own address.
+pub fn run_on(listener: TcpListener, config: Config, context: Context) -> anyhow::Result<Loops> {
     let Context {
-        common: _,
+        common,
         db,
         stop,
         readiness,
         heartbeats,
         mut loops,
     } = context;
-    let listener = TcpListener::bind(config.listen)
-        .await
-        .with_context(|| format!("listening on {} (HOOK_API_LISTEN)", config.listen))?;
     let address = listener
         .local_addr()
         .context("asking for the own address")?;
@@ -99,6 +108,7 @@ pub async fn run(config: Config, context: Context) -> anyhow::Result<Loops> {
         waker,
         queue,
         db,
+        statements: Gate::new("api_statements", statements_max(common.db_pool_max)),
         penalties,
         depth,
         known_secrets: KnownSecrets::default(),
@@ -123,6 +133,12 @@ pub async fn run(config: Config, context: Context) -> anyhow::Result<Loops> {
     );
     info!(listener = "public", %address, "listening");
     Ok(loops)
+}
+
+/// Statements that handlers run at one time: group commits, wake-ups and measurements are left
+/// connections of their own where there are enough.
+fn statements_max(pool_max: usize) -> usize {
+    pool_max.saturating_sub(STATEMENTS_MAX + 2).max(1)
 }
 
 /// Starts loops that run on an interval.

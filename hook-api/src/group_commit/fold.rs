@@ -40,3 +40,63 @@ pub(super) fn roles(jobs: &[Enqueue]) -> Option<Vec<Role>> {
     }
     roles
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use hook_common::{
+        job::{Due, Expiry, Idempotency, Method, NewJob, Tier},
+        target::Target,
+    };
+
+    use super::*;
+
+    fn job(key: Option<(&str, u8)>) -> Enqueue {
+        Enqueue {
+            job: NewJob {
+                url: "https://example.com/".to_owned(),
+                target: Target::new("example.com").unwrap(),
+                method: Method::Post,
+                headers: Vec::new(),
+                body: Bytes::new(),
+                metadata: None,
+                due: Due::Now,
+                expires: Expiry::Never,
+                max_attempts: None,
+                timeout: None,
+                idempotency: key.map(|(key, digest)| Idempotency {
+                    key: key.to_owned(),
+                    request_sha256: [digest; 32],
+                }),
+                signing: Vec::new(),
+            },
+            tier: Tier::Primary,
+            headers_sealed: None,
+        }
+    }
+
+    #[test]
+    fn jobs_without_repeats_have_no_roles() {
+        let jobs = [
+            job(None),
+            job(Some(("a", 1))),
+            job(None),
+            job(Some(("b", 1))),
+        ];
+        assert_eq!(roles(&jobs), None);
+    }
+
+    #[test]
+    fn a_repeat_points_to_the_first_and_another_request_is_told_apart() {
+        let jobs = [
+            job(Some(("a", 1))),
+            job(None),
+            job(Some(("a", 2))),
+            job(Some(("a", 1))),
+        ];
+        assert_eq!(
+            roles(&jobs).unwrap(),
+            [Role::Own, Role::Own, Role::KeyReused, Role::Repeats(0)]
+        );
+    }
+}

@@ -5,10 +5,7 @@ use std::{collections::VecDeque, ops::Range, sync::Arc, time::Duration};
 use hook_common::{lifecycle::within, queue::Enqueue};
 use tokio::{sync::oneshot, time::Instant};
 
-use super::{
-    ANSWER_LIMIT, NotPlaced, Placed, Submission,
-    store::{Fate, Store},
-};
+use super::{ANSWER_LIMIT, NotPlaced, Placed, Submission, fate::Fate, store::Store};
 
 /// Most jobs of a group of several requests.
 const JOBS_MAX: usize = 500;

@@ -4,19 +4,19 @@ use std::{collections::HashMap, ops::Range, time::Duration};
 
 use hook_common::{
     db::{Db, Fault},
-    job::{Due, JobId, QueueName, Tier},
+    job::{Due, JobId, QueueName},
     metrics::api::{
         DUPLICATES_TOTAL, GROUP_COMMIT_DURATION_SECONDS, GROUP_COMMIT_JOBS, JOBS_ENQUEUED_TOTAL,
     },
     queue::{Enqueue, Enqueued, KeyUse, Queue},
-    target::Target,
 };
 use metrics::{Counter, Histogram};
 use tokio::time::Instant;
 use tracing::error;
 
 use super::{
-    CommitterParts, Placed,
+    CommitterParts,
+    fate::{Fate, known, repeated, stored},
     fold::{Role, roles},
 };
 use crate::wake::Waker;
@@ -25,19 +25,6 @@ use crate::wake::Waker;
 const KEY_ROUNDS_MAX: usize = 4;
 /// How often a statement that has certainly changed nothing is repeated at once.
 const REPEATS_MAX: usize = 2;
-
-/// What became of one job.
-#[derive(Clone, Debug)]
-pub(super) enum Fate {
-    /// It is stored.
-    Stored(JobId),
-    /// An earlier request of the same content stored it.
-    Known(Placed),
-    /// Its key was used for another request; it is not stored.
-    KeyReused,
-    /// Its statement failed.
-    Failed(Fault),
-}
 
 /// Runs statements and counts.
 #[derive(Debug)]
@@ -169,21 +156,36 @@ impl Store {
     async fn insert(&self, jobs: &[Enqueue]) -> Result<Vec<Enqueued>, Fault> {
         let mut repeats = 0;
         loop {
-            let begun = Instant::now();
-            match self.queue.enqueue(jobs, self.key_ttl).await {
-                Ok(enqueued) => {
-                    self.committed(jobs.len(), begun);
-                    return Ok(enqueued);
-                }
-                Err(error) => {
-                    let fault = self.failed(&error, begun);
-                    if !may_repeat(fault) || repeats == REPEATS_MAX {
-                        return Err(fault);
-                    }
-                    repeats += 1;
-                }
+            match self.insert_once(jobs).await {
+                Err(fault) if may_repeat(fault) && repeats < REPEATS_MAX => repeats += 1,
+                end => return end,
             }
         }
+    }
+
+    async fn insert_once(&self, jobs: &[Enqueue]) -> Result<Vec<Enqueued>, Fault> {
+        let mut connection = self.db.acquire().await?;
+        let begun = Instant::now();
+        let enqueued = self
+            .queue
+            .enqueue_on(&mut connection, jobs, self.key_ttl)
+            .await;
+        let enqueued = enqueued.map_err(|error| self.failed(&error, begun))?;
+        self.committed(jobs.len(), begun);
+        Ok(enqueued)
+    }
+
+    /// As [`Store::insert_once`], all or none; `None` when a key is in use.
+    async fn insert_all(&self, jobs: &[Enqueue]) -> Result<Option<Vec<JobId>>, Fault> {
+        let mut connection = self.db.acquire().await?;
+        let begun = Instant::now();
+        let stored = self
+            .queue
+            .enqueue_all_on(&mut connection, jobs, self.key_ttl)
+            .await;
+        let stored = stored.map_err(|error| self.failed(&error, begun))?;
+        self.committed(stored.as_ref().map_or(0, Vec::len), begun);
+        Ok(stored)
     }
 
     /// Finds out by whom taken keys were taken, and stores jobs whose keys have become free.
@@ -252,17 +254,15 @@ impl Store {
             if new.is_empty() || fates.iter().any(is_reused) {
                 return fates.into_iter().map(keep).collect();
             }
-            let begun = Instant::now();
-            match self.queue.enqueue_all(&new, self.key_ttl).await {
+            match self.insert_all(&new).await {
                 Ok(Some(ids)) => {
-                    self.committed(new.len(), begun);
                     let mut ids = ids.into_iter().map(Fate::Stored);
                     let fates = fates.into_iter().map(|fate| fate.or_else(|| ids.next()));
                     return fates.map(keep).collect();
                 }
                 // A key was taken meanwhile: look again.
                 Ok(None) => {}
-                Err(error) => return all_failed(self.failed(&error, begun)),
+                Err(fault) => return all_failed(fault),
             }
         }
         all_failed(Fault::Conflict)
@@ -352,46 +352,14 @@ fn may_repeat(fault: Fault) -> bool {
 /// Whether one of the jobs may be what Postgres refuses.
 fn is_about_data(fault: Fault) -> bool {
     match fault {
-        Fault::Refused | Fault::Permanent => true,
-        Fault::Unreachable
+        Fault::Refused => true,
+        Fault::Permanent
+        | Fault::Unreachable
         | Fault::OutcomeUnknown
         | Fault::NotWritable
         | Fault::Overloaded
         | Fault::Conflict
         | Fault::Cancelled
         | Fault::StaleStatement => false,
-    }
-}
-
-fn stored(enqueued: Enqueued) -> Option<Fate> {
-    match enqueued {
-        Enqueued::Stored(id) => Some(Fate::Stored(id)),
-        Enqueued::KeyTaken => None,
-    }
-}
-
-/// The fate of a job by the uses of its key; `None` when the key is not in use.
-fn known(job: &Enqueue, uses: &HashMap<String, KeyUse>) -> Option<Fate> {
-    let idempotency = job.job.idempotency.as_ref()?;
-    let used = uses.get(&idempotency.key)?;
-    if used.request_sha256 != idempotency.request_sha256 {
-        return Some(Fate::KeyReused);
-    }
-    let tier = Tier::from_code(used.tier).unwrap_or(Tier::Primary);
-    let target = Target::new(used.target.clone()).unwrap_or_else(|_| job.job.target.clone());
-    let mut placed = Placed::new(JobId(used.job_id), tier, target);
-    placed.duplicate = true;
-    Some(Fate::Known(placed))
-}
-
-/// The fate of a job that repeats one in the same statement.
-fn repeated(fate: &Fate, first: &Enqueue) -> Fate {
-    match fate {
-        Fate::Stored(id) => {
-            let mut placed = Placed::new(*id, first.tier, first.job.target.clone());
-            placed.duplicate = true;
-            Fate::Known(placed)
-        }
-        Fate::Known(_) | Fate::KeyReused | Fate::Failed(_) => fate.clone(),
     }
 }

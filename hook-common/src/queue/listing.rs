@@ -114,8 +114,10 @@ FROM floor LEFT JOIN (page AS p JOIN hook.job AS j
     ON j.shard = $1 AND j.job_id = p.job_id AND j.bucket = p.bucket) ON true
 ORDER BY j.job_id DESC NULLS LAST";
 
+// Excerpts are cut further than those of a single job: a page may hold fifty thousand of them.
 const ATTEMPTS_OF: &str = "-- attempts_of
-SELECT job_id, attempt, started_at, duration_ms, outcome, error_kind, response_status, response_excerpt, worker
+SELECT job_id, attempt, started_at, duration_ms, outcome, error_kind, response_status,
+    substring(response_excerpt FROM 1 FOR 256) AS response_excerpt, worker
 FROM (
     SELECT job_id, fence, attempt, started_at, duration_ms, outcome, error_kind, response_status,
         response_excerpt, worker
@@ -163,7 +165,8 @@ impl Queue {
         Ok(JobPage { jobs, next })
     }
 
-    /// Returns the attempts of several jobs that are over, each job's in the order they were made.
+    /// Returns the attempts of several jobs that are over, each job's in the order they were made,
+    /// with at most 256 bytes of each answer.
     ///
     /// # Errors
     /// Postgres could not be asked; that says nothing about the jobs.

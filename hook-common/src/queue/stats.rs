@@ -11,7 +11,7 @@ use crate::{
 const COUNTED_MAX: i64 = 200_000;
 
 const WAITING_COUNT: &str = "-- waiting_count
-SELECT count(*) FROM (SELECT FROM hook.ready WHERE shard = $1 LIMIT $2) AS some";
+SELECT count(*) FROM (SELECT FROM hook.ready WHERE shard = $1 LIMIT $2) AS counted";
 
 // Estimated by the statistics that Postgres keeps about live rows; they lag by about a second.
 const WAITING_LIVE: &str = "-- waiting_live

@@ -104,7 +104,7 @@ CROSS JOIN LATERAL (SELECT COALESCE(g.leases, 0) AS running) AS l
 ORDER BY wanted.ord";
 
 const MOST_WAITING: &str = "-- targets_most_waiting
-SELECT target_id FROM (SELECT target_id FROM hook.ready WHERE shard = $1 LIMIT $3) AS some
+SELECT target_id FROM (SELECT target_id FROM hook.ready WHERE shard = $1 LIMIT $3) AS sampled
 GROUP BY target_id ORDER BY count(*) DESC, target_id LIMIT $2";
 
 const MOST_FAILING: &str = "-- targets_most_failing
