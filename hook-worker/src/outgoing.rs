@@ -95,10 +95,7 @@ impl Outgoing {
         let checked = url_rules::check(&request.url)
             .map_err(|problem| invalid(format!("url: {}", problem.detail)))?;
         if let Some(problem) = url_rules::forbidden(&checked, rules.allow_nets) {
-            return Err(Refusal {
-                error: TransportError::BlockedAddress,
-                text: problem.detail,
-            });
+            return Err(blocked(&checked.host, problem.detail));
         }
         if checked.scheme == Scheme::Http && rules.cleartext == Cleartext::Refused {
             return Err(invalid("url: only https is allowed"));
@@ -218,9 +215,23 @@ fn http_method(method: Method) -> http::Method {
     }
 }
 
+/// A name is shown with the rule, an address is not.
+fn blocked(host: &CheckedHost, rule: Cow<'static, str>) -> Refusal {
+    Refusal {
+        error: TransportError::BlockedAddress,
+        text: match host {
+            CheckedHost::Name(name) => format!("{name}: {rule}").into(),
+            CheckedHost::Address(_) => rule,
+        },
+    }
+}
+
 fn invalid(text: impl Into<Cow<'static, str>>) -> Refusal {
     Refusal {
         error: TransportError::InvalidRequest,
         text: text.into(),
     }
 }
+
+#[cfg(test)]
+mod tests;

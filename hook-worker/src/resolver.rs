@@ -213,3 +213,6 @@ fn name_server(address: SocketAddr) -> NameServerConfig {
     tcp.port = address.port();
     NameServerConfig::new(address.ip(), true, vec![udp, tcp])
 }
+
+#[cfg(test)]
+mod tests;

@@ -88,6 +88,16 @@ impl Failure {
         Self::reset("the connection was lost before an answer")
     }
 
+    /// Whether a peer that ended an HTTP/2 stream may have acted on its request.
+    ///
+    /// A refused stream was not looked at, and a lost connection is judged as on HTTP/1.1. Any
+    /// other reset comes from somebody who had begun to work.
+    pub(crate) fn may_have_been_processed(error: &hyper::Error) -> bool {
+        source_of::<h2::Error>(error).is_some_and(|error| {
+            error.is_reset() && error.reason() != Some(h2::Reason::REFUSED_STREAM)
+        })
+    }
+
     fn of_h2(error: &hyper::Error) -> Option<Self> {
         let error = source_of::<h2::Error>(error)?;
         if error.is_io() {

@@ -32,7 +32,7 @@ use crate::client::{
 ///
 /// Fifty endless answers at once must not cost more than a few hundred KiB, and no honest
 /// receiver sends heads of this size.
-const BUFFER_BYTES_MAX: usize = 32 * 1024;
+const BUFFER_BYTES_MAX: usize = 16 * 1024;
 
 /// The half of a connection that moves bytes; gone once the connection has ended.
 pub(crate) struct Driver(Option<Connection<TokioIo<Wire>, Full<Bytes>>>);

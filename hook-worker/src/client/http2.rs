@@ -173,7 +173,8 @@ impl Stream {
             Ok(Err(error)) => {
                 // A loss is an answer too: only silence condemns a connection.
                 self.answered = true;
-                Err(Failure::of_http(&error, &self.connection.meter).unanswered(true))
+                let unanswered = !Failure::may_have_been_processed(&error);
+                Err(Failure::of_http(&error, &self.connection.meter).unanswered(unanswered))
             }
         }
     }

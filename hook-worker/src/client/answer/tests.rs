@@ -50,3 +50,23 @@ fn a_whole_short_body_is_kept_as_it_is() {
     );
     check(b"cut \xF0\x9F", false, "cut \u{FFFD}", false);
 }
+
+proptest::proptest! {
+    /// Whatever a receiver sends, the text column takes it.
+    #[test]
+    fn any_bytes_become_a_storable_text(
+        filling in 0_usize..EXCERPT_BYTES_MAX + 64,
+        tail in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..64),
+        longer: bool,
+    ) {
+        let mut bytes = vec![b'x'; filling];
+        bytes.extend(&tail);
+        let excerpt = Excerpt::of(&bytes, longer);
+        proptest::prop_assert!(excerpt.text.len() <= EXCERPT_BYTES_MAX);
+        proptest::prop_assert!(!excerpt.text.contains('\0'));
+        proptest::prop_assert_eq!(
+            excerpt.truncated || String::from_utf8_lossy(&bytes).replace('\0', "\u{FFFD}") == excerpt.text,
+            true
+        );
+    }
+}
