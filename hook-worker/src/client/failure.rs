@@ -43,6 +43,12 @@ impl Failure {
         Self::timeout("no answer before the deadline")
     }
 
+    /// The peer sent interim answers without end, or nearly so.
+    pub(crate) const fn too_many_interim_answers() -> Self {
+        let text = "more interim answers than allowed";
+        Self::new(TransportError::InvalidResponse, text)
+    }
+
     /// The peer sent bytes before it was asked anything.
     pub(crate) const fn spoke_first() -> Self {
         let text = "the peer speaks first, so this is not HTTP";
@@ -58,8 +64,7 @@ impl Failure {
     /// Reads an error of the HTTP library.
     pub(crate) fn of_http(error: &hyper::Error, meter: &Meter) -> Self {
         if meter.is_flooded() {
-            let text = "more interim answers than allowed";
-            return Self::new(TransportError::InvalidResponse, text);
+            return Self::too_many_interim_answers();
         }
         if error.is_parse_too_large() {
             let text = "the head of the answer is too large";

@@ -171,6 +171,8 @@ impl Http1 {
         let unanswered =
             self.meter.read_bytes() == before.0 || self.meter.written_bytes() == before.1;
         match result {
+            // The flood and the final answer may have come in one piece.
+            Some(Ok(_)) if self.meter.is_flooded() => Err(Failure::too_many_interim_answers()),
             Some(Ok(response)) => Ok(response),
             Some(Err(error)) => Err(Failure::of_http(&error, &self.meter).unanswered(unanswered)),
             None => Err(Failure::reset("the connection ended").unanswered(unanswered)),
