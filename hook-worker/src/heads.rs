@@ -29,8 +29,10 @@ use hook_common::{
     target::TargetId,
 };
 
-use crate::policy::{Directive, Health, LEVEL_MAX, PolicySettings, Running};
+use self::entry::{Class, Entry, Standing, share, tier_index};
+use crate::policy::{Directive, Health, PolicySettings, Running};
 
+mod entry;
 mod pick;
 #[cfg(test)]
 mod tests;
@@ -47,52 +49,6 @@ const RETRY_SHARE: f64 = 0.1;
 
 /// Targets remembered although they have nothing to do.
 const IDLE_TARGETS_MAX: usize = 50_000;
-
-/// First tries and retries of one level.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Class {
-    First,
-    Retry,
-}
-
-impl Class {
-    const ALL: [Self; 2] = [Self::First, Self::Retry];
-
-    const fn tiers(self) -> &'static [Tier] {
-        match self {
-            Self::First => &[Tier::Primary, Tier::DegradedFirst],
-            Self::Retry => &[Tier::DegradedRetry],
-        }
-    }
-
-    const fn index(self) -> usize {
-        match self {
-            Self::First => 0,
-            Self::Retry => 1,
-        }
-    }
-}
-
-/// What is known of one line of a target.
-#[derive(Clone, Copy, Debug, Default)]
-struct Line {
-    due: Option<Duration>,
-    low: Option<DateTime<Utc>>,
-}
-
-#[derive(Debug, Default)]
-struct Entry {
-    health: Health,
-    directive: Directive,
-    lines: [Line; 3],
-    // The level of the lane that it waits in, for each class.
-    waits_in: [Option<usize>; 2],
-    lendable: bool,
-    stalled: bool,
-    wakes: u64,
-    tokens: f64,
-    tokens_at: Duration,
-}
 
 /// A head to ask for, and how many wake-ups its target had seen by then.
 #[derive(Clone, Copy, Debug)]
@@ -135,15 +91,6 @@ struct Lane {
     line: VecDeque<TargetId>,
     // Places that are not void.
     waiting: usize,
-}
-
-/// Which shared allowance an attempt uses; fixed when it starts, so that it is given back to the
-/// same one.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Standing {
-    Proven,
-    Unproven,
-    Penalised,
 }
 
 /// An attempt that holds a slot.
@@ -392,119 +339,4 @@ impl Heads {
             }
         }
     }
-}
-
-impl Entry {
-    /// The level that counts: what people fixed, else the worse of what this worker and the shared
-    /// snapshot found, unless the target has just shown that it is well.
-    fn level(&self) -> u8 {
-        let snapshot = if self.health.overrules_snapshot() {
-            0
-        } else {
-            self.directive.penalty.min(LEVEL_MAX)
-        };
-        self.directive
-            .penalty_pin
-            .unwrap_or_else(|| self.health.level().max(snapshot))
-    }
-
-    fn standing(&self) -> Standing {
-        if self.level() > 0 {
-            Standing::Penalised
-        } else if self.health.proven() {
-            Standing::Proven
-        } else {
-            Standing::Unproven
-        }
-    }
-
-    fn held_until(&self) -> Option<Duration> {
-        self.health.held_until().max(self.directive.held_until)
-    }
-
-    /// True if a job of this class may be asked for now.
-    fn is_open(&self, class: Class, now: Duration) -> bool {
-        !self.directive.paused
-            && self
-                .due(class)
-                .is_some_and(|due| self.open_at(due, now).is_none())
-    }
-
-    /// When the first job of a class is due; `None` if it has none.
-    fn due(&self, class: Class) -> Option<Duration> {
-        class
-            .tiers()
-            .iter()
-            .filter_map(|tier| self.lines[tier_index(*tier)].due)
-            .min()
-    }
-
-    /// When the target may be asked for a job that is due then; `None` if at once.
-    fn open_at(&self, due: Duration, now: Duration) -> Option<Duration> {
-        let held = self.held_until().filter(|until| *until > now);
-        let refilled = self.directive.rate_per_second.and_then(|rate| {
-            let missing = 1.0 - self.tokens_now(rate, now);
-            (missing > 0.0).then(|| now + Duration::from_secs_f64((missing / rate).min(3600.0)))
-        });
-        Some(due).filter(|due| *due > now).max(held).max(refilled)
-    }
-
-    /// Tokens of the rate limit, at most one second's worth.
-    fn tokens_now(&self, rate: f64, now: Duration) -> f64 {
-        let earned = now.saturating_sub(self.tokens_at).as_secs_f64() * rate;
-        (self.tokens + earned).min(rate.max(1.0))
-    }
-
-    /// Slots that it may take on its own account.
-    fn room(&self, settings: &PolicySettings, now: Duration) -> usize {
-        let mut cap = self
-            .directive
-            .max_in_flight
-            .unwrap_or(settings.target_in_flight_max);
-        if self.level() > 0 {
-            cap = cap.min(settings.penalised_in_flight_max);
-        }
-        // Held, and its time has come: one probe.
-        if self.health.probing() {
-            cap = cap.min(1);
-        }
-        let mut room = cap.saturating_sub(self.health.in_flight());
-        if let Some(rate) = self.directive.rate_per_second {
-            #[expect(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "small, ≥ 0"
-            )]
-            let tokens = self.tokens_now(rate, now).max(0.0) as usize;
-            room = room.min(tokens);
-        }
-        room
-    }
-
-    /// True if idle slots may be lent to it beyond its cap.
-    fn may_borrow(&self, settings: &PolicySettings, now: Duration) -> bool {
-        self.level() == 0
-            && self.directive.max_in_flight.is_none()
-            && self.directive.rate_per_second.is_none()
-            && self.health.quick(now, settings)
-    }
-
-    fn is_idle(&self) -> bool {
-        self.health.forgettable()
-            && self.directive == Directive::default()
-            && self.lines.iter().all(|line| line.due.is_none())
-    }
-}
-
-const fn tier_index(tier: Tier) -> usize {
-    match tier {
-        Tier::Primary => 0,
-        Tier::DegradedFirst => 1,
-        Tier::DegradedRetry => 2,
-    }
-}
-
-/// One part in `parts` of the slots, rounded up.
-const fn share(slots: usize, parts: usize) -> usize {
-    slots.div_ceil(parts)
 }

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use hook_common::{job::Tier, queue::Head, target::TargetId};
 
-use super::{Class, Heads, LEVELS, Pick, RETRY_SHARE, Standing, share, tier_index};
+use super::{
+    Heads, LEVELS, Pick, RETRY_SHARE,
+    entry::{Class, Standing, share, tier_index},
+};
 
 /// A pick that is being made.
 struct Picking {
