@@ -11,7 +11,7 @@ use hook_common::{
 };
 
 use crate::{
-    client::{ClientConfig, http1::HeaderCase, pool::PoolLimits},
+    client::{Cleartext, ClientConfig, http1::HeaderCase, pool::PoolLimits},
     policy::PolicySettings,
     tls::Verification,
 };
@@ -194,6 +194,11 @@ fn read_client(reader: &mut Reader<'_>) -> ClientConfig {
             text.parse()
                 .map_err(|error: crate::egress_proxy::NotAProxy| error.to_string())
         }),
+        cleartext: if reader.flag("HOOK_HTTPS_ONLY") {
+            Cleartext::Refused
+        } else {
+            Cleartext::Allowed
+        },
         verification: if reader.flag("HOOK_EGRESS_INSECURE_TLS") {
             Verification::Off
         } else {

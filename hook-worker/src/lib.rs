@@ -52,6 +52,9 @@ const SHARE_EVERY: Duration = Duration::from_secs(1);
 /// How often the running attempts are looked at.
 const OBSERVE_EVERY: Duration = Duration::from_millis(100);
 
+/// How often gauges are set and idle connections looked through.
+const UPKEEP_EVERY: Duration = Duration::from_secs(1);
+
 /// Starts the worker's loops.
 ///
 /// # Errors
@@ -61,6 +64,7 @@ pub async fn run(config: Config, mut context: start::Context) -> anyhow::Result<
     if config.client.verification == Verification::Off {
         warn!("certificates of receivers are not verified: HOOK_EGRESS_INSECURE_TLS is on");
     }
+    warn_of_ignored_proxies(&config);
     let database = database_addresses(&context).await;
     let mut client_config = config.client.clone();
     client_config.guard = AddressGuard::new(config.allow_nets.clone(), database);
@@ -181,19 +185,33 @@ fn spawn_observer(
     client: Arc<Client>,
     penalties: Arc<Penalties>,
 ) {
-    let (shared, stop) = (Arc::clone(shared), context.stop.clone());
-    let heartbeats = context.heartbeats.clone();
-    let interval = Interval {
+    let observe = Interval {
         jitter: 0.0,
         ..Interval::new("observer", OBSERVE_EVERY, Duration::from_secs(1))
     };
+    let (stop, heartbeats) = (context.stop.clone(), context.heartbeats.clone());
+    let its_shared = Arc::clone(shared);
     context.loops.spawn_fallible("observer", async move {
-        interval
+        observe
+            .run(&heartbeats, &stop, || {
+                let shared = Arc::clone(&its_shared);
+                async move {
+                    penalties::observe_once(&shared, OBSERVE_EVERY);
+                    anyhow::Ok(())
+                }
+            })
+            .await?;
+        Ok(())
+    });
+    let measure = Interval::new("upkeep", UPKEEP_EVERY, Duration::from_secs(1));
+    let (stop, heartbeats) = (context.stop.clone(), context.heartbeats.clone());
+    let shared = Arc::clone(shared);
+    context.loops.spawn_fallible("upkeep", async move {
+        measure
             .run(&heartbeats, &stop, || {
                 let (shared, client) = (Arc::clone(&shared), Arc::clone(&client));
                 let penalties = Arc::clone(&penalties);
                 async move {
-                    penalties::observe_once(&shared, OBSERVE_EVERY);
                     penalties.measure(&shared);
                     client.sweep();
                     anyhow::Ok(())
@@ -202,6 +220,23 @@ fn spawn_observer(
             .await?;
         Ok(())
     });
+}
+
+/// Says that proxy variables, which other programs obey, have no effect here.
+fn warn_of_ignored_proxies(config: &Config) {
+    let ignored: Vec<String> = std::env::vars_os()
+        .filter_map(|(name, _)| name.into_string().ok())
+        .filter(|name| {
+            let name = name.to_ascii_lowercase();
+            ["http_proxy", "https_proxy", "all_proxy"].contains(&name.as_str())
+        })
+        .collect();
+    if !ignored.is_empty() && config.client.egress_proxy.is_none() {
+        warn!(
+            variables = ignored.join(","),
+            "proxy variables are ignored; set HOOK_EGRESS_PROXY to deliver through a proxy"
+        );
+    }
 }
 
 /// The database's own addresses: no job may reach them, whatever networks are open.
