@@ -169,13 +169,13 @@ impl Admission {
         if self.gate.free() == 0 {
             return Err(Refusal::overloaded());
         }
-        let read = Reading {
+        let reading = Reading {
             whole: BytesMut::new(),
             only: None,
             bytes_max,
             share: Share::none(&self.held),
         };
-        let Some(read) = within(self.limits.timeout, read.to_end(body)).await else {
+        let Some(read) = within(self.limits.timeout, reading.read_to_end(body)).await else {
             let detail = "the request body did not arrive in time";
             return Err(Refusal::new(Code::RequestTimeout, detail).closing());
         };
@@ -218,7 +218,7 @@ struct Reading {
 }
 
 impl Reading {
-    async fn to_end(mut self, mut body: Body) -> Result<(Bytes, Share), Refusal> {
+    async fn read_to_end(mut self, mut body: Body) -> Result<(Bytes, Share), Refusal> {
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|_| {
                 let detail = "the request body is cut short or not valid HTTP";

@@ -38,6 +38,9 @@ const LINGER: Duration = Duration::from_millis(500);
 /// How many of them.
 const LINGER_BYTES_MAX: usize = 32 * 1024 * 1024;
 
+/// How many at a time; on the heap, because few connections ever need it.
+const LINGER_BUFFER_BYTES: usize = 8192;
+
 /// What ends the reading and writing of messages.
 enum Event {
     /// hyper is done with the connection.
@@ -176,7 +179,7 @@ pub(crate) async fn refuse(stream: &mut TcpStream, code: Code, detail: &'static 
 
 /// Takes what the client still sends off the socket, for a moment.
 async fn linger(stream: &mut TcpStream) {
-    let mut sink = [0; 8192];
+    let mut sink = vec![0; LINGER_BUFFER_BYTES];
     let mut taken = 0;
     let drain = async {
         while taken < LINGER_BYTES_MAX {

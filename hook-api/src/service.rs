@@ -54,22 +54,40 @@ pub async fn run(config: Config, context: Context) -> anyhow::Result<Loops> {
 ///
 /// # Errors
 /// When the listener does not know its own address.
-pub fn run_on(listener: TcpListener, config: Config, context: Context) -> anyhow::Result<Loops> {
-    let Context {
-        common,
-        db,
-        stop,
-        readiness,
-        heartbeats,
-        mut loops,
-    } = context;
+pub fn run_on(
+    listener: TcpListener,
+    config: Config,
+    mut context: Context,
+) -> anyhow::Result<Loops> {
     let address = listener
         .local_addr()
         .context("asking for the own address")?;
-    let queue = Queue::new(db.clone());
+    let app = start_app(&config, &mut context);
+    let tokens = Tokens::new(&config.tokens, &config.enqueue_tokens);
+    let front = Front::new(routes::router(Arc::new(app)), tokens);
+    let limits = listener::Limits {
+        connections_max: config.connections_max,
+        head_timeout: config.head_timeout,
+    };
+    let Context {
+        stop,
+        heartbeats,
+        mut loops,
+        ..
+    } = context;
+    loops.spawn(
+        "listener",
+        listener::run(listener, front, limits, heartbeats, stop),
+    );
+    info!(listener = "public", %address, "listening");
+    Ok(loops)
+}
 
+/// Starts every loop but the listener's, and gives what the handlers share.
+fn start_app(config: &Config, context: &mut Context) -> App {
+    let db = context.db.clone();
+    let queue = Queue::new(db.clone());
     let (waker, wake_loop) = Waker::new(queue.clone(), db.clone());
-    loops.spawn("wake", wake_loop.run(stop.clone()));
     let (enqueuer, committer) = Enqueuer::new(CommitterParts {
         queue: queue.clone(),
         db: db.clone(),
@@ -77,24 +95,24 @@ pub fn run_on(listener: TcpListener, config: Config, context: Context) -> anyhow
         key_ttl: config.idempotency_ttl,
         waiting_max: config.in_flight_max,
     });
-    loops.spawn("group_commit", committer.run(heartbeats.clone()));
-
     let penalty_stale_after = config.penalty_refresh * STALE_REFRESHES;
     let snapshot_limits = penalties::Limits {
         targets_max: config.penalty_targets_max,
         stale_after: penalty_stale_after,
     };
     let (penalties, refresh) = Penalties::new(queue.clone(), db.clone(), snapshot_limits);
-    let depth = Arc::new(Depth::new(
-        config.queue_depth_max,
-        queue.clone(),
-        db.clone(),
-    ));
+    let depth = Depth::new(config.queue_depth_max, queue.clone(), db.clone());
+    let depth = Arc::new(depth);
+
+    let loops = &mut context.loops;
+    loops.spawn("wake", wake_loop.run(context.stop.clone()));
+    loops.spawn("group_commit", committer.run(context.heartbeats.clone()));
     let mut periodic = PeriodicLoops {
-        loops: &mut loops,
-        heartbeats: &heartbeats,
-        stop: &stop,
+        loops,
+        heartbeats: &context.heartbeats,
+        stop: &context.stop,
     };
+    let readiness = context.readiness.clone();
     periodic.refresh_penalties(refresh, config.penalty_refresh, readiness.clone());
     periodic.measure(Arc::clone(&depth), penalties.clone());
 
@@ -102,37 +120,27 @@ pub fn run_on(listener: TcpListener, config: Config, context: Context) -> anyhow
         bytes_max: config.body_max,
         timeout: config.body_timeout,
     };
-    let app = App {
-        admission: Admission::new(config.in_flight_max, body_limits, readiness, stop.clone()),
+    let stop = context.stop.clone();
+    let statements_max = statements_max(context.common.db_pool_max);
+    App {
+        admission: Admission::new(config.in_flight_max, body_limits, readiness, stop),
         enqueuer,
         waker,
         queue,
         db,
-        statements: Gate::new("api_statements", statements_max(common.db_pool_max)),
+        statements: Gate::new("api_statements", statements_max),
         penalties,
         depth,
         known_secrets: KnownSecrets::default(),
         envelope: envelope::Limits {
             job_body_max: config.job_body_max,
-            allow_nets: config.allow_nets,
+            allow_nets: config.allow_nets.clone(),
             https_only: config.https_only,
         },
-        sealer: config.sealer,
+        sealer: config.sealer.clone(),
         max_attempts: config.max_attempts,
         penalty_stale_after,
-    };
-    let tokens = Tokens::new(&config.tokens, &config.enqueue_tokens);
-    let front = Front::new(routes::router(Arc::new(app)), tokens);
-    let limits = listener::Limits {
-        connections_max: config.connections_max,
-        head_timeout: config.head_timeout,
-    };
-    loops.spawn(
-        "listener",
-        listener::run(listener, front, limits, heartbeats, stop),
-    );
-    info!(listener = "public", %address, "listening");
-    Ok(loops)
+    }
 }
 
 /// Statements that handlers run at one time: group commits, wake-ups and measurements are left

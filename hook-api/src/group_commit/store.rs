@@ -99,8 +99,8 @@ impl Store {
             .filter(|index| roles[*index] == Role::Own)
             .collect();
         let distinct: Vec<Enqueue> = own.iter().map(|index| jobs[*index].clone()).collect();
-        let spans = if is_batch {
-            vec![0..distinct.len()]
+        let spans: Vec<Range<usize>> = if is_batch {
+            std::iter::once(0..distinct.len()).collect()
         } else {
             (0..distinct.len()).map(|index| index..index + 1).collect()
         };
@@ -114,7 +114,8 @@ impl Store {
                 // Rare: it has a look of its own at who holds the key by now.
                 Role::KeyReused => {
                     let alone = std::slice::from_ref(&jobs[index]);
-                    let fate = self.store_distinct(alone, &[0..1]).await;
+                    let span = std::slice::from_ref(&(0..1));
+                    let fate = self.store_distinct(alone, span).await;
                     fate.into_iter().next().unwrap_or(Fate::KeyReused)
                 }
             });
@@ -248,7 +249,8 @@ impl Store {
             let new: Vec<Enqueue> = jobs
                 .iter()
                 .zip(&fates)
-                .filter_map(|(job, fate)| fate.is_none().then(|| job.clone()))
+                .filter(|(_, fate)| fate.is_none())
+                .map(|(job, _)| job.clone())
                 .collect();
             let keep = |fate: Option<Fate>| fate.unwrap_or(Fate::Failed(Fault::Conflict));
             if new.is_empty() || fates.iter().any(is_reused) {

@@ -187,7 +187,7 @@ async fn a_full_queue_is_answered_429() {
     refused.assert_problem(429, "queue_full");
     assert!(refused.header("retry-after").is_some());
     assert!(api.rows().await <= 5);
-    let batch = format!(r#"{{"jobs":[{}]}}"#, vec![body.as_str(); 6].join(","));
+    let batch = format!(r#"{{"jobs":[{}]}}"#, [body.as_str(); 6].join(","));
     api.post("/v1/jobs/batch", &batch)
         .await
         .assert_problem(429, "queue_full");

@@ -204,7 +204,7 @@ impl Client {
                 self.read.drain(..length);
                 return Some(answer);
             }
-            let mut piece = [0; 16 * 1024];
+            let mut piece = vec![0; 16 * 1024];
             let read = timeout(PATIENCE, self.stream.read(&mut piece)).await;
             match read.expect("no answer in time") {
                 Ok(0) | Err(_) => return None,

@@ -1,5 +1,7 @@
 //! The API as its clients see it: raw sockets on one side, rows in a real Postgres on the other.
 
+#![cfg(test)] // helpers are test code, too
+
 mod auth;
 mod away;
 mod batch;
