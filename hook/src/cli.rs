@@ -1,0 +1,78 @@
+//! The command line: what can be typed, and where it leads.
+
+use clap::{CommandFactory as _, Parser, Subcommand};
+use clap_complete::Shell;
+
+use crate::{
+    dev, enqueue,
+    exit::Failure,
+    health, migrate,
+    output::{Format, Output},
+};
+
+/// Exit codes, as `--help` shows them.
+const EXIT_CODES: &str = "\
+Exit codes: 0 done, 1 a fault, 2 bad usage or settings, 3 the API refused, 4 not available now.
+Settings come from the environment (DATABASE_URL, HOOK_API_URL, HOOK_API_TOKEN, …) or from flags;
+a flag wins. Durations are written 250ms, 5s, 10m, 24h, 7d.";
+
+/// Run, feed and look after a webhook delivery queue.
+#[derive(Debug, Parser)]
+#[command(name = "hook", version, after_help = EXIT_CODES, max_term_width = 100)]
+pub(crate) struct Cli {
+    /// Print JSON for programs instead of text for people.
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run everything on this machine: Postgres, API, worker, janitor and a receiver to send to.
+    Dev(dev::DevArgs),
+    /// Bring the database to the schema that this version needs.
+    ///
+    /// Safe to run from several machines at one time, and while services are running.
+    Migrate(migrate::MigrateArgs),
+    /// Enqueue one job, or many from a file or from stdin, through the API.
+    Enqueue(Box<enqueue::EnqueueArgs>),
+    /// Ask a service whether it is ready; for health checks of containers.
+    Health(health::HealthArgs),
+    /// Print a completion script for a shell.
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+}
+
+impl Cli {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let output = Output::new(if self.json {
+            Format::Json
+        } else {
+            Format::Text
+        });
+        match self.command {
+            Command::Dev(args) => dev::run(args, output),
+            Command::Migrate(args) => migrate::run(args, output),
+            Command::Enqueue(args) => enqueue::run(*args, output),
+            Command::Health(args) => health::run(args, output),
+            Command::Completions { shell } => {
+                let mut script = Vec::new();
+                clap_complete::generate(shell, &mut Self::command(), "hook", &mut script);
+                output.bytes(&script)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}
