@@ -116,20 +116,22 @@ WITH pick AS MATERIALIZED (
 )
 SELECT count(*) FROM moved";
 
+// By id and not by place: the planner, when it sees the bucket empty, would settle for reading all
+// of it, and keep to that when it is full.
 const MOVE_FINISHED: &str = "-- move_finished
 WITH found AS MATERIALIZED (
-    SELECT finished.ctid AS tid, finished_at > now() - interval '1 millisecond'
+    SELECT job_id, finished_at > now() - interval '1 millisecond'
         * CASE WHEN status = 2 THEN $6::bigint ELSE $7::bigint END AS retained
     FROM hook.finished
     WHERE bucket = $2 AND ctid >= $3::text::tid AND ctid < $4::text::tid AND shard = $1
 ), pick AS MATERIALIZED (
-    SELECT finished.ctid AS tid FROM hook.finished
-    WHERE bucket = $2 AND shard = $1
-        AND ctid = ANY (ARRAY(SELECT tid FROM found WHERE retained LIMIT $5))
+    SELECT job_id FROM hook.finished
+    WHERE shard = $1 AND bucket = $2
+        AND job_id = ANY (ARRAY(SELECT job_id FROM found WHERE retained LIMIT $5))
     FOR UPDATE SKIP LOCKED
 ), moved AS (
     UPDATE hook.finished SET bucket = -1
-    WHERE bucket = $2 AND shard = $1 AND ctid = ANY (ARRAY(SELECT tid FROM pick))
+    WHERE shard = $1 AND bucket = $2 AND job_id = ANY (ARRAY(SELECT job_id FROM pick))
     RETURNING job_id
 ), jobs AS (
     UPDATE hook.job SET bucket = -1
