@@ -4,7 +4,8 @@
 //! alive and are not: connections to a server that has gone silently, connections to a server
 //! that has become read-only, and connections that a cancelled `BEGIN` left inside a transaction,
 //! where the next borrower's statement succeeds and is never committed. [`Db`] replaces the pool
-//! when it finds the first two ([`Db::watch`]) and closes the third kind as it comes back.
+//! when it finds one of the first two ([`Db::watch`], [`Db::observe`]), and lets none of the third
+//! kind come back ([`Db::begin`]).
 //!
 //! No session state is ever set: a transaction pooler may stand in between. Limits on the server's
 //! side travel as start-up options and are given up where a pooler refuses them.
@@ -15,7 +16,7 @@ use std::{
 };
 
 use sqlx::{
-    ConnectOptions as _, PgConnection, PgPool, Postgres,
+    ConnectOptions as _, PgConnection, PgPool, Postgres, Transaction,
     pool::PoolConnection,
     postgres::{PgConnectOptions, PgPoolOptions},
 };
@@ -30,7 +31,7 @@ use crate::{
 
 pub mod fault;
 
-mod hygiene;
+mod begin;
 mod startup;
 mod watch;
 
@@ -77,6 +78,8 @@ enum Reason {
     Starving,
     /// The server or pooler refused the start-up options.
     StartupOptions,
+    /// One of its connections may be inside a transaction that nobody knows of.
+    CancelledBegin,
 }
 
 impl Reason {
@@ -87,6 +90,7 @@ impl Reason {
             Self::StaleStatements => "stale_statements",
             Self::Starving => "starving",
             Self::StartupOptions => "startup_options",
+            Self::CancelledBegin => "cancelled_begin",
         }
     }
 }
@@ -110,7 +114,7 @@ impl Db {
             base.options(startup_options(config.db_statement_timeout))
         };
         let connections = u32::try_from(config.db_pool_max).unwrap_or(u32::MAX);
-        let pool = pool_options(name, connections).connect_lazy_with(options);
+        let pool = pool_options(connections).connect_lazy_with(options);
         Ok(Self::of(name, pool, direct, pooled, Some(readiness)))
     }
 
@@ -168,6 +172,17 @@ impl Db {
             self.note(fault, &error);
             return Err(fault);
         }
+    }
+
+    /// Begins a transaction. This is the only way to begin one on the pool: see `db/begin.rs`.
+    ///
+    /// # Errors
+    /// As any statement: [`Db::observe`] judges them. Nothing was changed in any case.
+    ///
+    /// # Cancel safety
+    /// Dropped while it begins, it costs the whole pool; avoid it where it would happen often.
+    pub async fn begin(&self) -> sqlx::Result<Transaction<'static, Postgres>> {
+        begin::Begin::new(self).await
     }
 
     /// Opens a connection of its own past any pooler, for `LISTEN` and migrations. It has no
@@ -239,15 +254,29 @@ impl Db {
     }
 
     fn rebuild_with(&self, reason: Reason, options: PgConnectOptions) {
-        if !self.may_rebuild(reason) {
-            return;
+        if self.may_rebuild(reason) {
+            self.replace(&self.pool(), reason, options);
         }
-        let old = {
-            let pool = self.inner.pool.write();
-            let mut pool = pool.unwrap_or_else(PoisonError::into_inner);
-            let new = pool.options().clone().connect_lazy_with(options);
-            std::mem::replace(&mut *pool, new)
-        };
+    }
+
+    /// Throws this pool away at once, however often that happens.
+    fn discard(&self, pool: &PgPool, reason: Reason) {
+        let options = pool.connect_options().as_ref().clone();
+        self.replace(pool, reason, options);
+    }
+
+    /// Closes `old` and puts a new pool in its place, unless somebody has done so already.
+    fn replace(&self, old: &PgPool, reason: Reason, options: PgConnectOptions) {
+        // Closing is marked at once; nobody has to wait until the last borrower is back.
+        drop(old.close());
+        {
+            let current = self.inner.pool.write();
+            let mut current = current.unwrap_or_else(PoisonError::into_inner);
+            if !current.is_closed() {
+                return;
+            }
+            *current = current.options().clone().connect_lazy_with(options);
+        }
         DB_POOL_REBUILDS_TOTAL
             .counter(&[self.inner.name, reason.as_str()])
             .increment(1);
@@ -255,15 +284,13 @@ impl Db {
             reason = reason.as_str(),
             "throwing away all connections to Postgres"
         );
-        // Closing is marked at once; nobody has to wait until the last borrower is back.
-        drop(old.close());
     }
 
     fn may_rebuild(&self, reason: Reason) -> bool {
         let every = match reason {
             Reason::Unreachable | Reason::NotWritable | Reason::StaleStatements => REBUILD_EVERY,
             Reason::Starving => REBUILD_STARVING_EVERY,
-            Reason::StartupOptions => Duration::ZERO,
+            Reason::StartupOptions | Reason::CancelledBegin => Duration::ZERO,
         };
         let rebuilt = self.inner.rebuilt.lock();
         let mut rebuilt = rebuilt.unwrap_or_else(PoisonError::into_inner);
@@ -307,14 +334,13 @@ fn startup_options(statement_timeout: Duration) -> [(&'static str, String); 5] {
     ]
 }
 
-fn pool_options(name: &'static str, connections: u32) -> PgPoolOptions {
-    let options = PgPoolOptions::new()
+fn pool_options(connections: u32) -> PgPoolOptions {
+    PgPoolOptions::new()
         .max_connections(connections)
         .min_connections(0)
         .acquire_timeout(ACQUIRE_TIMEOUT)
         .idle_timeout(Duration::from_secs(300))
         .max_lifetime(Duration::from_secs(1800))
         // A round trip for each statement would be dear, and says little about the next one.
-        .test_before_acquire(false);
-    hygiene::check_before_use(options, name)
+        .test_before_acquire(false)
 }

@@ -142,7 +142,10 @@ fn first_missing(
     }
     let mut missing = None;
     for migration in MIGRATOR.iter() {
-        match history.iter().find(|(version, _)| *version == migration.version) {
+        match history
+            .iter()
+            .find(|(version, _)| *version == migration.version)
+        {
             Some((version, checksum)) if *checksum != *migration.checksum => {
                 return Err(MigrateError::Edited(*version));
             }

@@ -46,6 +46,12 @@ pub fn mask_url(text: &str) -> String {
     let Ok(mut url) = url::Url::parse(text) else {
         return "***".to_owned();
     };
+    // An `@` behind the host belongs to a password with a `/`, `?` or `#` that was not escaped.
+    let rest = [Some(url.path()), url.query(), url.fragment()];
+    let misread = rest.iter().flatten().any(|part| part.contains('@'));
+    if misread || url.cannot_be_a_base() {
+        return "***".to_owned();
+    }
     if url.password().is_some() && url.set_password(Some("***")).is_err() {
         return "***".to_owned();
     }

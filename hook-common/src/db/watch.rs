@@ -21,7 +21,7 @@ use crate::{
 /// From one look to the next.
 const EVERY: Duration = Duration::from_secs(1);
 /// A look that takes longer has seen nothing.
-const LOOK_LIMIT: Duration = Duration::from_secs(2);
+const LOOK_LIMIT: Duration = Duration::from_secs(1);
 /// Failed looks in a row after which the pool is compared with a new connection.
 const MISSES_MAX: u32 = 2;
 /// The gate that the pool is, in metrics.

@@ -107,13 +107,7 @@ pub const DB_POOL_CONNECTIONS: Metric = Metric::gauge_of(
 pub const DB_POOL_REBUILDS_TOTAL: Metric = Metric::counter_of(
     "hook_db_pool_rebuilds_total",
     &["binary", "reason"],
-    "Pools thrown away with all their connections; `reason` is `unreachable`, `not_writable` or `starving`.",
-);
-/// Connections refused by the pool.
-pub const DB_CONNECTIONS_REFUSED_TOTAL: Metric = Metric::counter_of(
-    "hook_db_connections_refused_total",
-    &["binary", "reason"],
-    "Connections closed instead of going back to the pool; `reason` is `in_transaction` or `broken`.",
+    "Pools thrown away with all their connections; `reason` is `unreachable`, `not_writable`, `stale_statements`, `starving`, `startup_options` or `cancelled_begin`.",
 );
 /// Errors of statements, by what follows from them.
 pub const DB_FAULTS_TOTAL: Metric = Metric::counter_of(
@@ -141,6 +135,5 @@ pub const ALL: &[Metric] = &[
     DB_PING_DURATION_SECONDS,
     DB_POOL_CONNECTIONS,
     DB_POOL_REBUILDS_TOTAL,
-    DB_CONNECTIONS_REFUSED_TOTAL,
     DB_FAULTS_TOTAL,
 ];

@@ -653,7 +653,7 @@ const COMMANDS: &[Setting] = &[
     Setting {
         name: "HOOK_DEV_DIR",
         used_by: HOOK,
-        default: Computed("a directory of the checkout or of the user's data"),
+        default: Computed("`.hook-dev` in the current directory"),
         form: "path of a directory",
         says: "Where `hook dev` keeps its Postgres data between runs.",
         too_small: "",
