@@ -9,6 +9,7 @@ pub mod db;
 pub mod dns;
 pub mod process;
 pub mod proxy;
+pub mod raw;
 pub mod rng;
 pub mod sink;
 pub mod stack;

@@ -4,7 +4,6 @@
 //! says otherwise. The handles of the processes are public on purpose: a test of a crash kills
 //! one, starts another and goes on.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -12,44 +11,15 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::process::log::Line;
-use crate::process::{Listener, Process, ProcessBuilder, Program, plain_client};
+use crate::process::{Listener, Process, ProcessBuilder, Program};
+use crate::stack::builder::{START_LIMIT, StackBuilder};
 use crate::stack::metrics::Metrics;
 use crate::stack::reply::Reply;
 use crate::wait::wait_until;
 
+pub mod builder;
 pub mod metrics;
 pub mod reply;
-
-/// Longest time from start to ready, on a busy machine.
-const START_LIMIT: Duration = Duration::from_secs(60);
-
-/// Settings that every test begins with.
-const PROFILE: &[(&str, &str)] = &[
-    ("HOOK_ALLOW_NETS", "127.0.0.0/8,::1/128"),
-    ("HOOK_API_LISTEN", "127.0.0.1:0"),
-    ("HOOK_ATTEMPT_TIMEOUT", "5s"),
-    ("HOOK_CONNECT_TIMEOUT", "2s"),
-    ("HOOK_JANITOR_INTERVAL", "500ms"),
-    ("HOOK_LEASE", "15s"),
-    ("HOOK_LOG", "info"),
-    ("HOOK_LOG_FORMAT", "json"),
-    ("HOOK_MAX_ATTEMPTS", "3"),
-    ("HOOK_OPS_LISTEN", "127.0.0.1:0"),
-    ("HOOK_PENALTY_REFRESH", "2s"),
-    ("HOOK_POLL_INTERVAL", "250ms"),
-    ("HOOK_RETRY_SCHEDULE", "1s,2s,4s,8s,10s"),
-    ("HOOK_SHUTDOWN_GRACE", "10s"),
-    ("HOOK_WORKER_SLOTS", "8"),
-];
-
-/// What is to be started.
-#[derive(Clone, Debug)]
-pub struct StackBuilder {
-    settings: BTreeMap<String, String>,
-    own_settings: BTreeMap<Program, BTreeMap<String, String>>,
-    workers: usize,
-    janitor: bool,
-}
 
 /// The running processes.
 #[derive(Debug)]
@@ -65,99 +35,11 @@ pub struct Stack {
     public: SocketAddr,
 }
 
-impl StackBuilder {
-    /// Sets an environment variable for every process.
-    #[must_use]
-    pub fn set(mut self, name: &str, value: impl ToString) -> Self {
-        self.settings.insert(name.to_owned(), value.to_string());
-        self
-    }
-
-    /// Removes a variable of the test profile, so that the product's default holds.
-    #[must_use]
-    pub fn unset(mut self, name: &str) -> Self {
-        self.settings.remove(name);
-        self
-    }
-
-    /// Sets an environment variable for the processes of one program only.
-    #[must_use]
-    pub fn set_for(mut self, program: Program, name: &str, value: impl ToString) -> Self {
-        let own = self.own_settings.entry(program).or_default();
-        own.insert(name.to_owned(), value.to_string());
-        self
-    }
-
-    /// Starts this many workers instead of one.
-    #[must_use]
-    pub fn workers(mut self, count: usize) -> Self {
-        self.workers = count;
-        self
-    }
-
-    /// Starts no janitor.
-    #[must_use]
-    pub fn without_janitor(mut self) -> Self {
-        self.janitor = false;
-        self
-    }
-
-    /// Prepares a process with these settings without starting it.
-    ///
-    /// # Panics
-    /// When the programs do not compile.
-    pub async fn process(&self, program: Program) -> ProcessBuilder {
-        let own = self.own_settings.get(&program).cloned().unwrap_or_default();
-        ProcessBuilder::program(program)
-            .await
-            .set_all(&self.settings)
-            .set_all(&own)
-    }
-
-    /// Starts everything and waits until all of it is ready.
-    ///
-    /// # Panics
-    /// When a process is not ready in time.
-    pub async fn start(self) -> Stack {
-        let api = self.process(Program::Api).await.start();
-        let mut workers = Vec::new();
-        for _ in 0..self.workers {
-            workers.push(self.process(Program::Worker).await.start());
-        }
-        let janitor = if self.janitor {
-            Some(self.process(Program::Janitor).await.start())
-        } else {
-            None
-        };
-        for process in workers.iter().chain(&janitor).chain([&api]) {
-            process.wait_ready(START_LIMIT).await;
-        }
-        let public = api.address(Listener::Public, START_LIMIT).await;
-        Stack {
-            api,
-            workers,
-            janitor,
-            client: plain_client(),
-            public,
-            builder: self,
-        }
-    }
-}
-
 impl Stack {
     /// Begins the set-up of a stack on this database.
     #[must_use]
     pub fn builder(database_url: &str) -> StackBuilder {
-        let profile = PROFILE
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-        StackBuilder {
-            settings: profile.collect(),
-            own_settings: BTreeMap::new(),
-            workers: 1,
-            janitor: true,
-        }
-        .set("DATABASE_URL", database_url)
+        StackBuilder::new(database_url)
     }
 
     /// Starts a stack in the plain test profile.
@@ -193,12 +75,21 @@ impl Stack {
         self.public = self.api.address(Listener::Public, START_LIMIT).await;
     }
 
+    /// Prepares one more process with the settings of this stack, for a test that changes some of
+    /// them or does not want to wait until it is ready.
+    ///
+    /// # Panics
+    /// When the programs do not compile.
+    pub async fn process(&self, program: Program) -> ProcessBuilder {
+        self.builder.process(program).await
+    }
+
     /// Starts one more process with the settings of this stack and waits until it is ready.
     ///
     /// # Panics
     /// When it is not ready in time.
     pub async fn spawn(&self, program: Program) -> Process {
-        let process = self.builder.process(program).await.start();
+        let process = self.process(program).await.start();
         process.wait_ready(START_LIMIT).await;
         process
     }

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
+/// The outcome of the one build of this process; a failure is not tried again.
+static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
 
 /// The directory with the programs, built in the profile of the running test.
 ///
@@ -16,15 +17,19 @@ static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
 /// # Panics
 /// When the programs do not compile.
 pub async fn binaries() -> &'static Path {
-    if let Some(directory) = DIRECTORY.get() {
-        return directory;
+    let built = match BUILT.get() {
+        Some(built) => built,
+        None => tokio::task::spawn_blocking(|| BUILT.get_or_init(build))
+            .await
+            .expect("the build itself does not panic"),
+    };
+    match built {
+        Ok(directory) => directory,
+        Err(message) => panic!("building the programs failed:\n{message}"),
     }
-    tokio::task::spawn_blocking(|| DIRECTORY.get_or_init(build))
-        .await
-        .expect("the programs compile")
 }
 
-fn build() -> PathBuf {
+fn build() -> Result<PathBuf, String> {
     let directory = profile_directory();
     let profile = directory
         .file_name()
@@ -46,12 +51,11 @@ fn build() -> PathBuf {
         ])
         .output()
         .expect("cargo can be run");
-    assert!(
-        built.status.success(),
-        "building the programs failed:\n{}",
-        String::from_utf8_lossy(&built.stderr)
-    );
-    directory
+    if built.status.success() {
+        Ok(directory)
+    } else {
+        Err(String::from_utf8_lossy(&built.stderr).into_owned())
+    }
 }
 
 /// The test itself is in `target/<profile>/deps/`, the programs are in `target/<profile>/`.
