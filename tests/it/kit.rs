@@ -37,8 +37,15 @@ pub(crate) fn sample(rng: &mut StdRng, n: usize, url: &str, target: &str) -> Sam
             (bytes, field)
         }
         2 => {
-            let text: String = "Grüße, 世界 🦀\n\u{1}".chars().cycle().take(size / 3).collect();
-            (text.clone().into_bytes(), format!(r#""body":{}"#, json!(text)))
+            let text: String = "Grüße, 世界 🦀\n\u{1}"
+                .chars()
+                .cycle()
+                .take(size / 3)
+                .collect();
+            (
+                text.clone().into_bytes(),
+                format!(r#""body":{}"#, json!(text)),
+            )
         }
         _ => (Vec::new(), r#""metadata":{}"#.to_owned()),
     };
@@ -62,15 +69,20 @@ fn json_text(n: usize, size: usize) -> String {
 
 /// SHA-256 as hexadecimal text.
 pub(crate) fn sha256(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().fold(String::new(), |mut text, byte| {
-        write!(text, "{byte:02x}").expect("writing to a string");
-        text
-    })
+    Sha256::digest(bytes)
+        .iter()
+        .fold(String::new(), |mut text, byte| {
+            write!(text, "{byte:02x}").expect("writing to a string");
+            text
+        })
 }
 
 /// Enqueues samples in a batch and returns the ids in their order.
 pub(crate) async fn enqueue_batch(stack: &Stack, samples: &[Sample]) -> Vec<String> {
-    let joined: Vec<&str> = samples.iter().map(|sample| sample.request.as_str()).collect();
+    let joined: Vec<&str> = samples
+        .iter()
+        .map(|sample| sample.request.as_str())
+        .collect();
     let body = format!(r#"{{"jobs":[{}]}}"#, joined.join(","));
     let request = stack
         .client()
@@ -82,7 +94,10 @@ pub(crate) async fn enqueue_batch(stack: &Stack, samples: &[Sample]) -> Vec<Stri
     let answer = reply.json();
     let answers = answer["jobs"].as_array().expect("one answer per job");
     assert_eq!(answers.len(), samples.len());
-    answers.iter().map(|answer| answer["id"].as_str().expect("an id").to_owned()).collect()
+    answers
+        .iter()
+        .map(|answer| answer["id"].as_str().expect("an id").to_owned())
+        .collect()
 }
 
 /// How many jobs there are with each status.
@@ -95,19 +110,32 @@ pub(crate) async fn counts(pool: &sqlx::PgPool) -> HashMap<&'static str, i64> {
     .fetch_one(pool)
     .await
     .expect("the counts can be read");
-    HashMap::from([("waiting", row.0), ("running", row.1), ("completed", row.2), ("ended", row.3)])
+    HashMap::from([
+        ("waiting", row.0),
+        ("running", row.1),
+        ("completed", row.2),
+        ("ended", row.3),
+    ])
 }
 
 /// Waits until nothing waits or runs any more.
 pub(crate) async fn wait_drained(pool: &sqlx::PgPool) -> HashMap<&'static str, i64> {
-    wait_for(LIMIT, async || counts(pool).await, |counts| counts["waiting"] + counts["running"] == 0).await
+    wait_for(
+        LIMIT,
+        async || counts(pool).await,
+        |counts| counts["waiting"] + counts["running"] == 0,
+    )
+    .await
 }
 
 /// What the receiver got for each job: how often, and the digests of the bodies.
 pub(crate) fn received(sink: &Sink) -> HashMap<String, Vec<String>> {
     let mut received: HashMap<String, Vec<String>> = HashMap::new();
     for request in sink.requests() {
-        let id = request.header("webhook-id").expect("every delivery names its job").to_owned();
+        let id = request
+            .header("webhook-id")
+            .expect("every delivery names its job")
+            .to_owned();
         received.entry(id).or_default().push(sha256(&request.body));
     }
     received
@@ -122,5 +150,7 @@ pub(crate) fn seeded() -> StdRng {
 
 /// The job as the API shows it.
 pub(crate) fn attempts(job: &Value) -> &Vec<Value> {
-    job["attempts"].as_array().expect("a job has a list of attempts")
+    job["attempts"]
+        .as_array()
+        .expect("a job has a list of attempts")
 }

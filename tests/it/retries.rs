@@ -7,6 +7,7 @@ use hook_testkit::{
     process::Program,
     sink::{Sink, answer::Answer, script::Script},
     stack::Stack,
+    wait::wait_for,
 };
 use serde_json::json;
 
@@ -15,7 +16,10 @@ use crate::kit::{LIMIT, attempts};
 /// Gaps between the requests of a job, in milliseconds.
 fn gaps_ms(sink: &Sink, id: &str) -> Vec<u128> {
     let requests = sink.requests_for(id);
-    requests.windows(2).map(|pair| (pair[1].head_read - pair[0].head_read).as_millis()).collect()
+    requests
+        .windows(2)
+        .map(|pair| (pair[1].head_read - pair[0].head_read).as_millis())
+        .collect()
 }
 
 #[tokio::test]
@@ -24,18 +28,29 @@ async fn a_target_that_fails_twice_gets_retries_by_the_schedule_in_the_degraded_
     let script = Script::sequence([Answer::status(503), Answer::status(503), Answer::ok()]);
     let sink = Sink::start(script).await;
     let stack = Stack::builder(&db.url()).start().await;
-    let reply = stack.enqueue(&json!({"url": sink.url("/x"), "payload": 1})).await;
+    let reply = stack
+        .enqueue(&json!({"url": sink.url("/x"), "payload": 1}))
+        .await;
     assert_eq!(reply.json()["queue"], "primary");
     let job = stack.wait_final(&reply.id(), LIMIT).await;
-    assert_eq!((&job["status"], &job["attempt"], &job["queue"]), (&json!("completed"), &json!(3), &json!("degraded")));
-    let statuses: Vec<_> = attempts(&job).iter().map(|attempt| attempt["response_status"].clone()).collect();
+    assert_eq!(
+        (&job["status"], &job["attempt"], &job["queue"]),
+        (&json!("completed"), &json!(3), &json!("degraded"))
+    );
+    let statuses: Vec<_> = attempts(&job)
+        .iter()
+        .map(|attempt| attempt["response_status"].clone())
+        .collect();
     assert_eq!(statuses, [503, 503, 200]);
     let metrics = stack.metrics(Program::Worker).await;
     let of_queue = |queue| metrics.sum("hook_worker_attempts_total", &[("queue", queue)]);
     assert_eq!((of_queue("primary"), of_queue("degraded")), (1.0, 2.0));
     // 1 s and 2 s, each ± 20 %, and up to a poll and a busy machine late.
     let gaps = gaps_ms(&sink, &reply.id());
-    assert!((800..2200).contains(&gaps[0]) && (1600..3400).contains(&gaps[1]), "{gaps:?}");
+    assert!(
+        (800..2200).contains(&gaps[0]) && (1600..3400).contains(&gaps[1]),
+        "{gaps:?}"
+    );
 }
 
 #[tokio::test]
@@ -46,10 +61,16 @@ async fn what_fails_for_good_ends_failed_after_as_many_attempts_as_it_should() {
     let hopeful = stack.enqueue_to(&always.url("/x")).await;
     let hopeless = stack.enqueue_to(&gone.url("/x")).await;
     let job = stack.wait_final(&hopeless, LIMIT).await;
-    assert_eq!((&job["status"], &job["attempt"]), (&json!("failed"), &json!(1)));
+    assert_eq!(
+        (&job["status"], &job["attempt"]),
+        (&json!("failed"), &json!(1))
+    );
     assert_eq!(attempts(&job)[0]["outcome"], "permanent");
     let job = stack.wait_final(&hopeful, LIMIT).await;
-    assert_eq!((&job["status"], &job["attempt"]), (&json!("failed"), &json!(3)));
+    assert_eq!(
+        (&job["status"], &job["attempt"]),
+        (&json!("failed"), &json!(3))
+    );
     assert_eq!((always.request_count(), gone.request_count()), (3, 1));
 }
 
@@ -57,7 +78,10 @@ async fn what_fails_for_good_ends_failed_after_as_many_attempts_as_it_should() {
 async fn each_queue_may_have_workers_of_its_own() {
     let db = TestDb::new().await;
     let sink = Sink::start(Script::sequence([Answer::status(503), Answer::ok()])).await;
-    let mut stack = Stack::builder(&db.url()).set("HOOK_WORKER_QUEUES", "primary").start().await;
+    let mut stack = Stack::builder(&db.url())
+        .set("HOOK_WORKER_QUEUES", "primary")
+        .start()
+        .await;
     let degraded = stack
         .process(Program::Worker)
         .await
@@ -91,7 +115,17 @@ async fn q_01_a_hanging_target_does_not_delay_a_fast_one() {
     stack.start_worker().await;
     // Two rounds of the attempt timeout and two seconds: naive order would need more than a minute.
     fast.wait_requests(200, Duration::from_secs(12)).await;
-    let metrics = stack.metrics(Program::Worker).await;
-    assert_eq!(metrics.value("hook_worker_penalised_targets"), Some(1.0));
+    // Refresh, attempt timeout and one second.
+    wait_for(
+        Duration::from_secs(8),
+        async || {
+            stack
+                .metrics(Program::Worker)
+                .await
+                .value("hook_worker_penalised_targets")
+        },
+        |penalised| *penalised == Some(1.0),
+    )
+    .await;
     assert!(slow.request_count() >= 4);
 }

@@ -20,7 +20,6 @@ async fn ten_thousand_jobs_arrive_exactly_once_and_byte_for_byte() {
     let sink = Sink::start(200).await;
     let stack = Stack::builder(&db.url())
         .set("HOOK_WORKER_SLOTS", 256)
-        .set("HOOK_LOG", "warn")
         .start()
         .await;
     let url = sink.url("/hooks?q=%20");
@@ -31,12 +30,17 @@ async fn ten_thousand_jobs_arrive_exactly_once_and_byte_for_byte() {
     let mut expected: HashMap<String, String> = HashMap::new();
     for chunk in batched.chunks(BATCH) {
         let ids = enqueue_batch(&stack, chunk).await;
-        expected.extend(ids.into_iter().zip(chunk.iter().map(|sample| sha256(&sample.bytes))));
+        expected.extend(
+            ids.into_iter()
+                .zip(chunk.iter().map(|sample| sha256(&sample.bytes))),
+        );
     }
     let mut producers = JoinSet::new();
     for part in single.chunks(single.len().div_ceil(PRODUCERS)) {
-        let work: Vec<(String, String)> =
-            part.iter().map(|sample| (sample.request.clone(), sha256(&sample.bytes))).collect();
+        let work: Vec<(String, String)> = part
+            .iter()
+            .map(|sample| (sample.request.clone(), sha256(&sample.bytes)))
+            .collect();
         let (client, url) = (stack.client().clone(), stack.api_url("/v1/jobs"));
         producers.spawn(async move {
             let mut ids = Vec::new();
