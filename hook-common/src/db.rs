@@ -31,9 +31,12 @@ use crate::{
 
 pub mod fault;
 
+mod backends;
 mod begin;
 mod startup;
 mod watch;
+
+use backends::Backends;
 
 pub use fault::Fault;
 pub use startup::{SCHEMA, StartFault};
@@ -58,6 +61,7 @@ pub struct Db {
 struct Inner {
     name: &'static str,
     pool: RwLock<PgPool>,
+    backends: Backends,
     direct: PgConnectOptions,
     /// Whether a pooler is known to stand before Postgres.
     pooled: bool,
@@ -95,6 +99,17 @@ impl Reason {
     }
 }
 
+impl Reason {
+    /// Whether those who wait in the old pool's line are sent away. Elsewhere they lose nothing:
+    /// what comes back to the old pool is tested, and what they open there is new.
+    const fn closes_at_once(self) -> bool {
+        match self {
+            Self::Starving | Self::StartupOptions | Self::CancelledBegin => true,
+            Self::Unreachable | Self::NotWritable | Self::StaleStatements => false,
+        }
+    }
+}
+
 impl Db {
     /// Prepares the way; connects to nothing yet. Must be called within a Tokio runtime.
     ///
@@ -113,34 +128,36 @@ impl Db {
         } else {
             base.options(startup_options(config.db_statement_timeout))
         };
-        let connections = u32::try_from(config.db_pool_max).unwrap_or(u32::MAX);
-        let pool = pool_options(connections).connect_lazy_with(options);
-        Ok(Self::of(name, pool, direct, pooled, Some(readiness)))
+        let backends = Backends::new(config.db_pool_max);
+        let pool = backends.noted_by(pool_options(config.db_pool_max));
+        Ok(Self::of(Inner {
+            name,
+            pool: RwLock::new(pool.connect_lazy_with(options)),
+            backends,
+            direct,
+            pooled,
+            readiness: Some(readiness),
+            rebuilt: Mutex::default(),
+        }))
     }
 
     /// Uses a pool that somebody else has made; for tests and commands.
     #[must_use]
     pub fn around(pool: PgPool) -> Self {
-        let direct = pool.connect_options().as_ref().clone();
-        Self::of("hook", pool, direct, false, None)
+        Self::of(Inner {
+            name: "hook",
+            direct: pool.connect_options().as_ref().clone(),
+            pool: RwLock::new(pool),
+            backends: Backends::new(0),
+            pooled: false,
+            readiness: None,
+            rebuilt: Mutex::default(),
+        })
     }
 
-    fn of(
-        name: &'static str,
-        pool: PgPool,
-        direct: PgConnectOptions,
-        pooled: bool,
-        readiness: Option<Readiness>,
-    ) -> Self {
+    fn of(inner: Inner) -> Self {
         Self {
-            inner: Arc::new(Inner {
-                name,
-                pool: RwLock::new(pool),
-                direct,
-                pooled,
-                readiness,
-                rebuilt: Mutex::default(),
-            }),
+            inner: Arc::new(inner),
         }
     }
 
@@ -174,7 +191,7 @@ impl Db {
         }
     }
 
-    /// Begins a transaction. This is the only way to begin one on the pool: see `db/begin.rs`.
+    /// Begins a transaction. This is the only way to begin one on the pool: see [`mod@begin`].
     ///
     /// # Errors
     /// As any statement: [`Db::observe`] judges them. Nothing was changed in any case.
@@ -202,6 +219,16 @@ impl Db {
     pub fn observe(&self, error: &sqlx::Error) -> Fault {
         let fault = Fault::of(error);
         self.note(fault, error);
+        match fault {
+            Fault::Unreachable | Fault::OutcomeUnknown => self.rebuild(Reason::Unreachable),
+            Fault::NotWritable => self.rebuild(Reason::NotWritable),
+            Fault::StaleStatement => self.rebuild(Reason::StaleStatements),
+            Fault::Overloaded
+            | Fault::Conflict
+            | Fault::Cancelled
+            | Fault::Refused
+            | Fault::Permanent => {}
+        }
         fault
     }
 
@@ -221,61 +248,45 @@ impl Db {
         self.inner.readiness.as_ref()
     }
 
+    /// Counts a fault, and keeps the reason for the case that Postgres stays away.
     fn note(&self, fault: Fault, error: &sqlx::Error) {
         DB_FAULTS_TOTAL
             .counter(&[self.inner.name, fault.as_str()])
             .increment(1);
-        match fault {
-            Fault::Unreachable | Fault::OutcomeUnknown => {
-                if let Some(readiness) = self.readiness() {
-                    readiness.postgres_away(fault::in_short(error));
-                }
-                self.rebuild(Reason::Unreachable);
-            }
-            Fault::NotWritable => self.rebuild(Reason::NotWritable),
-            Fault::StaleStatement => self.rebuild(Reason::StaleStatements),
-            Fault::Overloaded
-            | Fault::Conflict
-            | Fault::Cancelled
-            | Fault::Refused
-            | Fault::Permanent => {}
+        if matches!(fault, Fault::Unreachable | Fault::OutcomeUnknown)
+            && let Some(readiness) = self.readiness()
+        {
+            readiness.postgres_away(fault::in_short(error));
         }
     }
 
-    /// Replaces the pool by a new one with the same options; its connections close as they come
-    /// back, and who waits for one is told that the pool is closed.
+    /// Replaces the pool by a new one with the same options.
     fn rebuild(&self, reason: Reason) {
         let old = self.pool();
-        if old.size() == 0 {
-            return;
-        }
-        let options = old.connect_options().as_ref().clone();
-        self.rebuild_with(reason, options);
-    }
-
-    fn rebuild_with(&self, reason: Reason, options: PgConnectOptions) {
-        if self.may_rebuild(reason) {
-            self.replace(&self.pool(), reason, options);
+        if old.size() > 0 && self.may_rebuild(reason) {
+            self.replace(reason, old.connect_options().as_ref().clone());
         }
     }
 
-    /// Throws this pool away at once, however often that happens.
+    /// Throws this very pool away, however often that happens.
     fn discard(&self, pool: &PgPool, reason: Reason) {
-        let options = pool.connect_options().as_ref().clone();
-        self.replace(pool, reason, options);
+        // Closed at once; nobody has to wait until the last borrower is back.
+        drop(pool.close());
+        if self.pool().is_closed() {
+            self.replace(reason, pool.connect_options().as_ref().clone());
+        }
     }
 
-    /// Closes `old` and puts a new pool in its place, unless somebody has done so already.
-    fn replace(&self, old: &PgPool, reason: Reason, options: PgConnectOptions) {
-        // Closing is marked at once; nobody has to wait until the last borrower is back.
-        drop(old.close());
-        {
+    /// Puts a new pool in the place of the old one, whose connections close as they come back.
+    fn replace(&self, reason: Reason, options: PgConnectOptions) {
+        let old = {
             let current = self.inner.pool.write();
             let mut current = current.unwrap_or_else(PoisonError::into_inner);
-            if !current.is_closed() {
-                return;
-            }
-            *current = current.options().clone().connect_lazy_with(options);
+            let new = current.options().clone().connect_lazy_with(options);
+            std::mem::replace(&mut *current, new)
+        };
+        if reason.closes_at_once() {
+            drop(old.close());
         }
         DB_POOL_REBUILDS_TOTAL
             .counter(&[self.inner.name, reason.as_str()])
@@ -334,7 +345,8 @@ fn startup_options(statement_timeout: Duration) -> [(&'static str, String); 5] {
     ]
 }
 
-fn pool_options(connections: u32) -> PgPoolOptions {
+fn pool_options(connections: usize) -> PgPoolOptions {
+    let connections = u32::try_from(connections).unwrap_or(u32::MAX);
     PgPoolOptions::new()
         .max_connections(connections)
         .min_connections(0)

@@ -148,7 +148,7 @@ impl Fault {
             "0A000" | "26000" | "42P05" | "25P02" | "25P01" | "25001" => Self::StaleStatement,
             // protocol_violation comes from poolers that close a connection.
             "08P01" => Self::Unreachable,
-            _ => match &code[..code.len().min(2)] {
+            _ => match code.get(..2).unwrap_or_default() {
                 "08" => Self::Unreachable,
                 "40" => Self::Conflict,
                 // Connections, memory or disk used up; errors of the file system.
@@ -186,4 +186,58 @@ pub fn in_short(error: &sqlx::Error) -> String {
         return "no connection in time".to_owned();
     }
     Fault::of(error).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sqlstates() {
+        let check = |code, fault| assert_eq!(Fault::of_sqlstate(code), fault, "{code}");
+        check("25006", Fault::NotWritable);
+        check("57P01", Fault::Unreachable);
+        check("57P03", Fault::Unreachable);
+        check("08006", Fault::Unreachable);
+        check("57P02", Fault::OutcomeUnknown);
+        check("08007", Fault::OutcomeUnknown);
+        check("53300", Fault::Overloaded);
+        check("53100", Fault::Overloaded);
+        check("40001", Fault::Conflict);
+        check("40P01", Fault::Conflict);
+        check("55P03", Fault::Conflict);
+        check("57014", Fault::Cancelled);
+        check("0A000", Fault::StaleStatement);
+        check("26000", Fault::StaleStatement);
+        check("42P05", Fault::StaleStatement);
+        check("22021", Fault::Refused);
+        check("23505", Fault::Refused);
+        check("54000", Fault::Refused);
+        check("42P01", Fault::Permanent);
+        check("42501", Fault::Permanent);
+        check("28P01", Fault::Permanent);
+        check("P0001", Fault::Permanent);
+        check("XX000", Fault::Permanent);
+        check("", Fault::Permanent);
+        check("é", Fault::Permanent);
+    }
+
+    #[test]
+    fn errors_before_and_after_something_was_sent_are_told_apart() {
+        let cut = || sqlx::Error::Io(std::io::ErrorKind::ConnectionReset.into());
+        assert_eq!(Fault::of(&cut()), Fault::OutcomeUnknown);
+        assert_eq!(Fault::of_acquire(&cut(), true), Fault::Unreachable);
+        let full = sqlx::Error::PoolTimedOut;
+        assert_eq!(Fault::of_acquire(&full, true), Fault::Overloaded);
+        assert_eq!(Fault::of_acquire(&full, false), Fault::Unreachable);
+        assert_eq!(Fault::of(&sqlx::Error::RowNotFound), Fault::Permanent);
+    }
+
+    #[test]
+    fn the_short_form_of_an_error_says_nothing_of_its_contents() {
+        let error = sqlx::Error::Io(std::io::Error::other("pa55word"));
+        assert!(!in_short(&error).contains("pa55word"));
+        let error = sqlx::Error::Protocol("pa55word".to_owned());
+        assert_eq!(in_short(&error), "outcome_unknown");
+    }
 }

@@ -285,7 +285,7 @@ impl Db {
             "a pooler before Postgres refuses start-up options: statements have no time limit on \
              the server's side; set HOOK_DATABASE_DIRECT_URL to say that there is a pooler"
         );
-        self.rebuild_with(Reason::StartupOptions, self.inner.direct.clone());
+        self.replace(Reason::StartupOptions, self.inner.direct.clone());
     }
 }
 

@@ -1,14 +1,17 @@
 //! The look at Postgres once a second, through the pool and past it.
 //!
-//! It feeds readiness, shows how full the pool is, and finds the pools that have to go: nothing
-//! comes out of them while a new connection works, or what comes out does not write.
+//! It shows how full the pool is, and finds the pools that have to go: nothing comes out of them
+//! while a new connection works, or what comes out does not write. A pool whose connections are
+//! all busy in Postgres is left alone: throwing it away would only add to their number.
+//! Readiness is fed by a second look, which also needs the queue's tables to be there and not
+//! locked away.
 
 use std::time::Duration;
 
-use sqlx::{Postgres, pool::PoolConnection};
+use sqlx::{PgConnection, Postgres, pool::PoolConnection};
 use tokio::time::Instant;
 
-use super::{ACQUIRE_TIMEOUT, Db, Fault, Reason, connect, startup::is_writable};
+use super::{ACQUIRE_TIMEOUT, Db, Reason, connect, startup::is_writable};
 use crate::{
     lifecycle::{Stop, within},
     metrics::process::{
@@ -22,6 +25,8 @@ use crate::{
 const EVERY: Duration = Duration::from_secs(1);
 /// A look that takes longer has seen nothing.
 const LOOK_LIMIT: Duration = Duration::from_secs(1);
+/// Tables that are locked for longer give their connection back to Postgres.
+const TABLES_LIMIT: Duration = Duration::from_secs(10);
 /// Failed looks in a row after which the pool is compared with a new connection.
 const MISSES_MAX: u32 = 2;
 /// The gate that the pool is, in metrics.
@@ -38,14 +43,48 @@ enum Seen {
 impl Db {
     /// Looks at Postgres once a second until the process aborts.
     pub async fn watch(&self, stop: &Stop) {
+        let looks = async {
+            let pool = Box::pin(self.watch_pool(stop));
+            let tables = Box::pin(self.watch_tables(stop));
+            tokio::join!(pool, tables)
+        };
+        stop.unless_aborting(looks).await;
+    }
+
+    async fn watch_pool(&self, stop: &Stop) {
         let mut misses = 0;
-        while !stop.is_aborting() {
+        loop {
             let seen = self.look().await;
             misses = if seen == Seen::Nothing { misses + 1 } else { 0 };
             if misses >= MISSES_MAX {
                 self.compare_with_new_connection().await;
             }
-            self.measure(seen);
+            self.measure();
+            stop.pause_until_abort(EVERY).await;
+        }
+    }
+
+    /// Says that Postgres is there each time that the queue's tables can be read.
+    async fn watch_tables(&self, stop: &Stop) {
+        loop {
+            let pool = self.pool();
+            if let Ok(mut connection) = pool.acquire().await {
+                let asked = tokio::select! {
+                    asked = reach_tables(&mut connection) => Some(asked),
+                    () = pool.close_event() => None,
+                    () = stop.pause_until_abort(TABLES_LIMIT) => None,
+                };
+                match asked {
+                    Some(Ok(true)) => self.seen(),
+                    // The look through the pool sees it, too, and acts on it.
+                    Some(Ok(false)) => {}
+                    Some(Err(error)) => {
+                        self.observe(&error);
+                    }
+                    // Without this it would wait for the lost answer on its way back.
+                    None => connection.close_on_drop(),
+                }
+            }
             stop.pause_until_abort(EVERY).await;
         }
     }
@@ -64,10 +103,7 @@ impl Db {
             .histogram(&[self.inner.name])
             .record(begun.elapsed());
         match answer {
-            Some(Ok(true)) => {
-                self.seen();
-                Seen::Writable
-            }
+            Some(Ok(true)) => Seen::Writable,
             Some(Ok(false)) => {
                 self.refuse(connection);
                 Seen::NotWritable
@@ -77,6 +113,7 @@ impl Db {
                 Seen::Nothing
             }
             None => {
+                connection.close_on_drop();
                 if let Some(readiness) = self.readiness() {
                     readiness.postgres_away("no answer in time");
                 }
@@ -87,22 +124,23 @@ impl Db {
 
     /// The server was demoted or made read-only: every connection of this pool leads to it.
     fn refuse(&self, connection: PoolConnection<Postgres>) {
-        // Closed with the rest of its pool when it comes back.
+        // Gone with the rest of its pool.
         drop(connection);
         if let Some(readiness) = self.readiness() {
             readiness.postgres_away("the server is read-only");
         }
-        self.note(Fault::NotWritable, &sqlx::Error::WorkerCrashed);
+        self.rebuild(Reason::NotWritable);
     }
 
-    /// Nothing comes out of the pool; when a new connection works, the pool is what is broken.
+    /// Nothing comes out of the pool; when a new connection works and Postgres does not work on
+    /// any of ours, the pool is what is broken.
     async fn compare_with_new_connection(&self) {
         let options = self.pool().connect_options();
-        let works = within(ACQUIRE_TIMEOUT, async {
+        let idle = within(ACQUIRE_TIMEOUT, async {
             let mut connection = connect(&options).await?;
-            is_writable(&mut connection).await
+            self.inner.backends.are_idle(&mut connection).await
         });
-        if let Some(Ok(true)) = works.await {
+        if let Some(Ok(true)) = idle.await {
             self.rebuild(Reason::Starving);
         }
     }
@@ -111,7 +149,7 @@ impl Db {
         clippy::cast_precision_loss,
         reason = "a pool has far fewer than 2^52 connections"
     )]
-    fn measure(&self, seen: Seen) {
+    fn measure(&self) {
         let pool = self.pool();
         let idle = pool.num_idle();
         let open = usize::try_from(pool.size()).unwrap_or(usize::MAX);
@@ -124,9 +162,21 @@ impl Db {
         GATE_MAX
             .gauge(&[GATE])
             .set(f64::from(pool.options().get_max_connections()));
-        let near = self
-            .readiness()
-            .map_or(seen == Seen::Writable, Readiness::postgres_is_near);
+        let near = self.readiness().is_some_and(Readiness::postgres_is_near);
         DB_UP.gauge(&[name]).set(if near { 1.0 } else { 0.0 });
     }
+}
+
+/// Whether the server writes; needs every table of the hot path, and reads no row of any.
+async fn reach_tables(connection: &mut PgConnection) -> sqlx::Result<bool> {
+    sqlx::query_scalar(
+        "-- db_reach_tables
+        SELECT NOT pg_is_in_recovery() AND current_setting('transaction_read_only') = 'off'
+            AND NOT EXISTS (
+                SELECT FROM hook.ready, hook.lease, hook.finished, hook.job, hook.target
+                WHERE false
+            )",
+    )
+    .fetch_one(connection)
+    .await
 }

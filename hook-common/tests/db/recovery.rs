@@ -178,3 +178,46 @@ async fn pg_09_a_stale_statement_is_gone_with_its_connection() {
     assert_eq!(way.db.observe(&error), Fault::StaleStatement);
     look().await.unwrap();
 }
+
+/// OBS-02 (a): tables that are locked away make the process unready, and cost no connections.
+#[tokio::test]
+async fn obs_02_locked_tables_take_readiness_away_until_they_are_back() {
+    let database = TestDb::new().await;
+    let way = way(&database.url(), &[("HOOK_DB_POOL_MAX", "3")]);
+    way.db.wait_until_usable(&way.stop, None).await.unwrap();
+    let _watch = watch(&way);
+    let mut other = database.connect().await;
+    sqlx::raw_sql("BEGIN; LOCK TABLE hook.ready IN ACCESS EXCLUSIVE MODE")
+        .execute(&mut other)
+        .await
+        .unwrap();
+    // Honest work that waits for the lock: the pool is busy, not broken.
+    let mut work = JoinSet::new();
+    for _ in 0..2 {
+        let pool = way.db.pool();
+        work.spawn(async move {
+            sqlx::query("SELECT 1 FROM hook.ready LIMIT 1")
+                .execute(&pool)
+                .await
+                .map(|_| ())
+        });
+    }
+    until(SECOND * 10, async || !way.readiness.is_ready()).await;
+    let asked = Instant::now();
+    while asked.elapsed() < SECOND * 6 {
+        let sessions: i64 = sqlx::query_scalar(
+            "SELECT count(*) FROM pg_stat_activity
+            WHERE datname = current_database() AND application_name = 'hook-worker'",
+        )
+        .fetch_one(&mut other)
+        .await
+        .unwrap();
+        assert!(sessions <= 4, "{sessions} sessions for a pool of 3");
+        way.stop.pause(SECOND / 4).await;
+    }
+    sqlx::raw_sql("COMMIT").execute(&mut other).await.unwrap();
+    until(SECOND * 5, async || way.readiness.is_ready()).await;
+    while let Some(worked) = work.join_next().await {
+        worked.unwrap().unwrap();
+    }
+}
