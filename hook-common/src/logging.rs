@@ -6,8 +6,8 @@
 
 use std::{io, io::IsTerminal as _, panic};
 
-use tracing::{error, level_filters::LevelFilter};
-use tracing_subscriber::{EnvFilter, util::SubscriberInitExt as _};
+use tracing::{Subscriber, error, level_filters::LevelFilter};
+use tracing_subscriber::{EnvFilter, fmt::MakeWriter, util::SubscriberInitExt as _};
 
 use crate::metrics::process::PANICS_TOTAL;
 
@@ -95,25 +95,40 @@ impl Filter {
 /// Sends log lines and panics of this process to stderr; later calls change nothing, so that
 /// several services can share a process.
 pub fn init(filter: &Filter, format: Format) {
-    let lines = tracing_subscriber::fmt()
-        .with_env_filter(filter.build())
-        .with_writer(io::stderr);
     let installed = match format {
-        Format::Text => lines
-            .with_ansi(io::stderr().is_terminal())
-            .finish()
-            .try_init(),
-        Format::Json => lines
-            .json()
-            .flatten_event(true)
-            .with_current_span(false)
-            .with_span_list(false)
-            .finish()
-            .try_init(),
+        Format::Text => text(filter, io::stderr, io::stderr().is_terminal()).try_init(),
+        Format::Json => json(filter, io::stderr).try_init(),
     };
     if installed.is_ok() {
         panic::set_hook(Box::new(log_panic));
     }
+}
+
+fn text<W>(filter: &Filter, to: W, colours: bool) -> impl Subscriber + Send + Sync
+where
+    W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
+{
+    tracing_subscriber::fmt()
+        .with_env_filter(filter.build())
+        .with_writer(to)
+        .with_ansi(colours)
+        .finish()
+}
+
+/// Fields stand beside the message; the module stays out, because our `target` is a destination.
+fn json<W>(filter: &Filter, to: W) -> impl Subscriber + Send + Sync
+where
+    W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
+{
+    tracing_subscriber::fmt()
+        .with_env_filter(filter.build())
+        .with_writer(to)
+        .json()
+        .flatten_event(true)
+        .with_target(false)
+        .with_current_span(false)
+        .with_span_list(false)
+        .finish()
 }
 
 fn log_panic(info: &panic::PanicHookInfo<'_>) {

@@ -143,13 +143,15 @@ impl Mask {
     }
 }
 
-/// The known name nearest to a misspelt one, if one is near.
+/// The known name nearest to a misspelt one, if one is near: one slip in three characters.
 #[must_use]
 pub fn closest(name: &str) -> Option<&'static str> {
+    let own = name.strip_prefix("HOOK_").unwrap_or(name);
+    let slips_max = (own.chars().count() / 3).min(3);
     all()
         .map(|setting| (edits(name, setting.name), setting.name))
         .min()
-        .filter(|(edits, _)| *edits <= 3)
+        .filter(|(edits, _)| *edits <= slips_max)
         .map(|(_, near)| near)
 }
 

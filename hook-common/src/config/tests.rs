@@ -299,6 +299,7 @@ fn every_setting_of_the_contract_is_known() {
     }
     assert_eq!(closest("HOOK_WORKER_SLOTZ"), Some("HOOK_WORKER_SLOTS"));
     assert_eq!(closest("HOOK_SOMETHING_ELSE"), None);
+    assert_eq!(closest("HOOK_FOO"), None);
 }
 
 fn args(args: &[&str]) -> Result<Invocation, command_line::BadUsage> {

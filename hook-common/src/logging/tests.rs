@@ -1,7 +1,5 @@
 use std::sync::{Arc, Mutex};
 
-use tracing_subscriber::fmt::MakeWriter;
-
 use super::*;
 
 #[derive(Clone, Default)]
@@ -29,10 +27,7 @@ impl<'a> MakeWriter<'a> for Lines {
 /// What is written under a filter when ours and a library speak at every level.
 fn written(filter: &str) -> String {
     let lines = Lines::default();
-    let subscriber = tracing_subscriber::fmt()
-        .with_env_filter(Filter::parse(filter).unwrap().build())
-        .with_writer(lines.clone())
-        .finish();
+    let subscriber = text(&Filter::parse(filter).unwrap(), lines.clone(), false);
     tracing::subscriber::with_default(subscriber, || {
         tracing::trace!(target: "hook_worker::run", "ours trace");
         tracing::info!(target: "hook_api", "ours info");
@@ -77,4 +72,21 @@ fn a_panic_shows_no_values() {
     check("the gate is open", "the gate is open");
     check("called on an `Err` value: Secret", "called on an ");
     check("the id is known: \"s3cr3t\"", "the id is known");
+}
+
+#[test]
+fn json_lines_hold_each_name_once() {
+    let lines = Lines::default();
+    let subscriber = json(&Filter::default(), lines.clone());
+    tracing::subscriber::with_default(subscriber, || {
+        tracing::info!(target: "hook_worker", target = "example.com", job.id = "7", "finished");
+    });
+    let bytes = lines.0.lock().unwrap().clone();
+    let line = String::from_utf8(bytes).unwrap();
+    assert_eq!(line.matches("\"target\"").count(), 1, "{line}");
+    let value: serde_json::Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(value["target"], "example.com");
+    assert_eq!(value["job.id"], "7");
+    assert_eq!(value["message"], "finished");
+    assert_eq!(value["level"], "INFO");
 }
