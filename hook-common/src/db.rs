@@ -191,7 +191,8 @@ impl Db {
         }
     }
 
-    /// Begins a transaction. This is the only way to begin one on the pool: see [`mod@begin`].
+    /// Begins a transaction. This is the only way to begin one on the pool; the module `begin` says
+    /// why.
     ///
     /// # Errors
     /// As any statement: [`Db::observe`] judges them. Nothing was changed in any case.
