@@ -1,13 +1,15 @@
 //! The accept loop of the ops listener.
 
 use std::{
-    collections::VecDeque, convert::Infallible, fs::File, io, net::TcpListener, sync::Arc,
-    time::Duration,
+    collections::VecDeque, convert::Infallible, fs::File, io, net::TcpListener, os::fd::OwnedFd,
+    sync::Arc, time::Duration,
 };
 
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::{
+    io::AsyncWriteExt as _,
     net::TcpStream,
     sync::oneshot,
     task::{AbortHandle, JoinSet},
@@ -22,6 +24,10 @@ use crate::lifecycle::within;
 const CONNECTIONS_MAX: usize = 64;
 /// From accept to the last byte of the answer.
 const CONNECTION_LIMIT: Duration = Duration::from_secs(5);
+/// Descriptors in reserve: more than one, because another thread may be faster.
+const SPARES: usize = 4;
+/// How soon a client is looked for again while there are no descriptors.
+const RETRY_EVERY: Duration = Duration::from_millis(20);
 /// How often recorded durations are folded into buckets.
 const UPKEEP_EVERY: Duration = Duration::from_secs(2);
 
@@ -50,13 +56,16 @@ pub(super) async fn serve(
                 surface.metrics.upkeep();
                 spare.refill();
             }
+            Some(ended) = connections.tasks.join_next() => spare.keep(ended.ok().flatten()),
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => connections.start(stream, &surface),
-                // The process has used up its descriptors. Health must be told nevertheless: give
-                // up the one kept in reserve, which lets the waiting connection in.
+                // The process has used up its descriptors. Health must be told nevertheless: one
+                // that is kept in reserve lets the waiting connection in. Linux says so also when
+                // none waits, and then the reserve is not touched.
                 Err(error) if is_out_of_descriptors(&error) => {
-                    if !spare.give_up() {
-                        within(Duration::from_millis(20), &mut closed).await;
+                    let let_in = is_awaited(&listener) && spare.give_up();
+                    if !let_in && within(RETRY_EVERY, &mut closed).await.is_some() {
+                        return;
                     }
                 }
                 Err(_) => {}
@@ -68,13 +77,12 @@ pub(super) async fn serve(
 /// The connections that are open, oldest first.
 #[derive(Default)]
 struct Connections {
-    tasks: JoinSet<()>,
+    tasks: JoinSet<Option<TcpStream>>,
     order: VecDeque<AbortHandle>,
 }
 
 impl Connections {
     fn start(&mut self, stream: TcpStream, surface: &Arc<Surface>) {
-        while self.tasks.try_join_next().is_some() {}
         self.order.retain(|handle| !handle.is_finished());
         if self.order.len() >= CONNECTIONS_MAX
             && let Some(oldest) = self.order.pop_front()
@@ -84,43 +92,69 @@ impl Connections {
         let surface = Arc::clone(surface);
         let handle = self.tasks.spawn(async move {
             // Whatever goes wrong on a connection concerns its client alone.
-            drop(within(CONNECTION_LIMIT, converse(stream, surface)).await);
+            within(CONNECTION_LIMIT, converse(stream, surface)).await?
         });
         self.order.push_back(handle);
     }
 }
 
-async fn converse(stream: TcpStream, surface: Arc<Surface>) -> Result<(), hyper::Error> {
+/// Answers one request and ends the connection, whose descriptor is given back still open.
+async fn converse(stream: TcpStream, surface: Arc<Surface>) -> Option<TcpStream> {
     let service = service_fn(move |request| {
         let answered = answer(&surface, &request);
         async move { Ok::<_, Infallible>(answered) }
     });
-    http1::Builder::new()
+    let ended = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(CONNECTION_LIMIT)
         .keep_alive(false)
         .max_buf_size(16 * 1024)
         .serve_connection(TokioIo::new(stream), service)
-        .await
+        .without_shutdown()
+        .await;
+    let mut stream = ended.ok()?.io.into_inner();
+    stream.shutdown().await.ok()?;
+    Some(stream)
 }
 
-/// A descriptor kept in reserve for the moment when the process has none left.
-struct Spare(Option<File>);
+/// Descriptors kept in reserve for the moment when the process has none left.
+///
+/// An answered connection goes back into the reserve without being closed in between: a busy
+/// process would take what is free at once.
+struct Spare(Vec<OwnedFd>);
 
 impl Spare {
     fn new() -> Self {
-        Self(File::open("/dev/null").ok())
+        let mut spare = Self(Vec::with_capacity(SPARES));
+        spare.refill();
+        spare
     }
 
     fn give_up(&mut self) -> bool {
-        self.0.take().is_some()
+        self.0.pop().is_some()
+    }
+
+    fn keep(&mut self, answered: Option<TcpStream>) {
+        if self.0.len() < SPARES
+            && let Some(stream) = answered
+        {
+            self.0.extend(stream.into_std().map(OwnedFd::from));
+        }
     }
 
     fn refill(&mut self) {
-        if self.0.is_none() {
-            *self = Self::new();
+        while self.0.len() < SPARES
+            && let Ok(file) = File::open("/dev/null")
+        {
+            self.0.push(file.into());
         }
     }
+}
+
+/// Whether a client waits to be let in.
+fn is_awaited(listener: &tokio::net::TcpListener) -> bool {
+    let mut asked = [PollFd::new(listener, PollFlags::IN)];
+    poll(&mut asked, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
 }
 
 fn is_out_of_descriptors(error: &io::Error) -> bool {
