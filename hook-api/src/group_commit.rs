@@ -23,7 +23,7 @@ use tokio::{
     time::Instant,
 };
 
-use crate::wake::Waker;
+use crate::{kept, wake::Waker};
 
 mod fate;
 mod fold;
@@ -36,7 +36,10 @@ use store::Store;
 /// An answer is given at most this long after the jobs were handed over.
 const ANSWER_LIMIT: Duration = Duration::from_millis(1700);
 /// Statements that run at one time.
-pub(crate) const STATEMENTS_MAX: usize = 3;
+pub(crate) const STATEMENTS_MAX: usize = WAITING_MIN.len();
+/// How many requests have to wait before the first, second and third statement is started. A statement
+/// costs as much as some thirty jobs of it, so a second one pays only where many wait already.
+const WAITING_MIN: [usize; 3] = [1, 16, 64];
 /// The loop shows a sign of life at least this often.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
@@ -105,6 +108,8 @@ pub(crate) struct CommitterParts {
     pub(crate) key_ttl: Duration,
     /// Requests that may wait.
     pub(crate) waiting_max: usize,
+    /// Connections of the whole process.
+    pub(crate) pool_max: usize,
 }
 
 impl Enqueuer {
@@ -144,7 +149,8 @@ enum Event {
     /// Requests came in; none means that no more will.
     Received(usize),
     StatementEnded,
-    /// Nothing happened until the oldest waiting request ran out of time.
+    /// Nothing happened until the oldest waiting request ran out of time, or a connection was idle
+    /// for long enough.
     TimeUp,
 }
 
@@ -158,13 +164,18 @@ impl Committer {
             match heartbeat.while_waiting(self.next_event(is_open)).await {
                 Event::Received(0) => is_open = false,
                 Event::Received(_) | Event::StatementEnded => {}
-                Event::TimeUp => self.refuse_overdue(),
+                Event::TimeUp => {
+                    self.refuse_overdue();
+                    self.store.connections().release_idle();
+                }
             }
         }
     }
 
     fn start_groups(&mut self) {
-        while self.running.len() < STATEMENTS_MAX {
+        while let Some(min) = WAITING_MIN.get(self.running.len())
+            && self.waiting.len() >= *min
+        {
             let Some(group) = Group::take(&mut self.waiting) else {
                 return;
             };
@@ -177,10 +188,11 @@ impl Committer {
     /// Loses nothing when it is dropped.
     async fn next_event(&mut self, is_open: bool) -> Event {
         let room = self.waiting_max.saturating_sub(self.waiting.len());
-        let time_left = self
-            .waiting
-            .front()
-            .map(|oldest| ANSWER_LIMIT.saturating_sub(oldest.since.elapsed()));
+        let time_left = match self.waiting.front() {
+            Some(oldest) => Some(ANSWER_LIMIT.saturating_sub(oldest.since.elapsed())),
+            None if self.store.connections().is_empty() => None,
+            None => Some(kept::IDLE_MAX),
+        };
         let mut received = Vec::new();
         let next = async {
             tokio::select! {

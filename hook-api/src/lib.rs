@@ -15,6 +15,7 @@ mod depth;
 mod fields;
 mod front;
 mod group_commit;
+mod kept;
 mod known_secrets;
 mod listener;
 mod observe;

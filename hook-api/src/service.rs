@@ -94,6 +94,7 @@ fn start_app(config: &Config, context: &mut Context) -> App {
         waker: waker.clone(),
         key_ttl: config.idempotency_ttl,
         waiting_max: config.in_flight_max,
+        pool_max: context.common.db_pool_max,
     });
     let penalty_stale_after = config.penalty_refresh * STALE_REFRESHES;
     let snapshot_limits = penalties::Limits {

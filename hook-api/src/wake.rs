@@ -11,7 +11,7 @@ use std::{
 };
 
 use hook_common::{
-    db::Db,
+    db::{Db, Fault},
     job::QueueName,
     lifecycle::{Stop, within},
     queue::{Queue, Wake},
@@ -19,6 +19,8 @@ use hook_common::{
 };
 use tokio::sync::mpsc;
 use tracing::debug;
+
+use crate::kept::{IDLE_MAX, Kept};
 
 /// Notifications of this process are at least this far apart.
 const EVERY: Duration = Duration::from_millis(5);
@@ -44,6 +46,7 @@ pub(crate) struct WakeLoop {
     signal: mpsc::Receiver<()>,
     queue: Queue,
     db: Db,
+    connection: Kept,
 }
 
 impl Waker {
@@ -58,6 +61,7 @@ impl Waker {
             pending,
             signal: receive,
             queue,
+            connection: Kept::new(db.clone(), 1),
             db,
         };
         (waker, wake_loop)
@@ -85,9 +89,20 @@ impl Waker {
 impl WakeLoop {
     /// Passes on what is noted, until every [`Waker`] is gone.
     pub(crate) async fn run(mut self, stop: Stop) {
-        while self.signal.recv().await.is_some() {
-            self.pass_on().await;
-            stop.pause(EVERY).await;
+        loop {
+            let signalled = if self.connection.is_empty() {
+                Some(self.signal.recv().await)
+            } else {
+                within(IDLE_MAX, self.signal.recv()).await
+            };
+            match signalled {
+                Some(Some(())) => {
+                    self.pass_on().await;
+                    stop.pause(EVERY).await;
+                }
+                Some(None) => return,
+                None => self.connection.release_idle(),
+            }
         }
     }
 
@@ -104,13 +119,20 @@ impl WakeLoop {
         } else {
             Wake::Heads(pending.into_iter().collect())
         };
-        match within(LIMIT, self.queue.notify(&wake)).await {
+        match within(LIMIT, self.send(&wake)).await {
             Some(Ok(())) => {}
-            Some(Err(error)) => {
-                let fault = self.db.observe(&error);
+            Some(Err(fault)) => {
                 debug!(fault = fault.as_str(), "workers could not be notified");
             }
             None => debug!("workers could not be notified in time"),
         }
+    }
+
+    async fn send(&self, wake: &Wake) -> Result<(), Fault> {
+        let mut connection = self.connection.take().await?;
+        let sent = self.queue.notify_on(&mut connection, wake).await;
+        sent.map_err(|error| self.db.observe(&error))?;
+        self.connection.put(connection);
+        Ok(())
     }
 }

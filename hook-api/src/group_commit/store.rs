@@ -15,11 +15,11 @@ use tokio::time::Instant;
 use tracing::error;
 
 use super::{
-    CommitterParts,
+    CommitterParts, STATEMENTS_MAX,
     fate::{Fate, known, repeated, stored},
     fold::{Role, roles},
 };
-use crate::wake::Waker;
+use crate::{kept::Kept, wake::Waker};
 
 /// How often a key that is taken one moment and free the next is looked at again.
 const KEY_ROUNDS_MAX: usize = 4;
@@ -31,6 +31,7 @@ const REPEATS_MAX: usize = 2;
 pub(super) struct Store {
     queue: Queue,
     db: Db,
+    connections: Kept,
     waker: Waker,
     key_ttl: Duration,
     metrics: StoreMetrics,
@@ -53,8 +54,11 @@ impl std::fmt::Debug for StoreMetrics {
 impl Store {
     pub(super) fn new(parts: CommitterParts) -> Self {
         let enqueued = |queue: QueueName| JOBS_ENQUEUED_TOTAL.counter(&[queue.as_str()]);
+        // Where connections are few, everybody has to queue for them alike.
+        let kept_max = STATEMENTS_MAX.min(parts.pool_max / 3);
         Self {
             queue: parts.queue,
+            connections: Kept::new(parts.db.clone(), kept_max),
             db: parts.db,
             waker: parts.waker,
             key_ttl: parts.key_ttl,
@@ -66,6 +70,11 @@ impl Store {
                 committed: GROUP_COMMIT_DURATION_SECONDS.histogram(&["ok"]),
             },
         }
+    }
+
+    /// Connections between two statements.
+    pub(super) fn connections(&self) -> &Kept {
+        &self.connections
     }
 
     /// Stores the jobs of several requests, each of which is a span; a span of several jobs with
@@ -165,26 +174,28 @@ impl Store {
     }
 
     async fn insert_once(&self, jobs: &[Enqueue]) -> Result<Vec<Enqueued>, Fault> {
-        let mut connection = self.db.acquire().await?;
+        let mut connection = self.connections.take().await?;
         let begun = Instant::now();
         let enqueued = self
             .queue
             .enqueue_on(&mut connection, jobs, self.key_ttl)
             .await;
         let enqueued = enqueued.map_err(|error| self.failed(&error, begun))?;
+        self.connections.put(connection);
         self.committed(jobs.len(), begun);
         Ok(enqueued)
     }
 
     /// As [`Store::insert_once`], all or none; `None` when a key is in use.
     async fn insert_all(&self, jobs: &[Enqueue]) -> Result<Option<Vec<JobId>>, Fault> {
-        let mut connection = self.db.acquire().await?;
+        let mut connection = self.connections.take().await?;
         let begun = Instant::now();
         let stored = self
             .queue
             .enqueue_all_on(&mut connection, jobs, self.key_ttl)
             .await;
         let stored = stored.map_err(|error| self.failed(&error, begun))?;
+        self.connections.put(connection);
         self.committed(stored.as_ref().map_or(0, Vec::len), begun);
         Ok(stored)
     }

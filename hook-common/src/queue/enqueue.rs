@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use serde::Serializer as _;
 use sqlx::{Connection as _, PgConnection};
 use uuid::Uuid;
 
@@ -92,7 +93,7 @@ WITH base AS MATERIALIZED (
     INSERT INTO hook.ready (shard, tier, target_id, run_at, job_id, bucket, expires_at, timeout_ms)
     SELECT $1, tier, target_id, due, job_id, bucket, expiry, timeout_ms FROM fresh
 )
-SELECT ord, job_id, EXISTS (SELECT FROM fresh WHERE fresh.ord = input.ord) AS stored FROM input";
+SELECT ord, job_id, key IS NULL OR job_id IN (SELECT job_id FROM keyed) AS stored FROM input";
 
 impl Queue {
     /// Stores `jobs` and returns what became of each, in their order.
@@ -317,11 +318,11 @@ fn headers_json(headers: &[(String, String)]) -> Option<String> {
     if headers.is_empty() {
         return None;
     }
-    let object: serde_json::Map<String, serde_json::Value> = headers
-        .iter()
-        .map(|(name, value)| (name.clone(), value.as_str().into()))
-        .collect();
-    Some(serde_json::Value::Object(object).to_string())
+    let mut text = Vec::with_capacity(64 * headers.len());
+    serde_json::Serializer::new(&mut text)
+        .collect_map(headers.iter().map(|(name, value)| (name, value)))
+        .expect("texts can be written as JSON");
+    Some(String::from_utf8(text).expect("JSON is UTF-8"))
 }
 
 /// Milliseconds for a bind; what does not fit lies beyond any time that Postgres can hold.

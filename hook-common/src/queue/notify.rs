@@ -3,6 +3,8 @@
 //! The payload is what `wakeups.rs` reads: a comma-separated list of target ids, `d` before those
 //! whose jobs went to the degraded queue.
 
+use sqlx::PgConnection;
+
 use crate::{job::QueueName, queue::Queue, target::TargetId};
 
 /// The channel that workers listen on.
@@ -55,13 +57,25 @@ impl Queue {
     /// # Errors
     /// Nobody can tell whether workers were notified; they find the jobs when they poll.
     pub async fn notify(&self, wake: &Wake) -> sqlx::Result<()> {
+        let mut connection = self.pool().acquire().await?;
+        self.notify_on(&mut connection, wake).await
+    }
+
+    /// As [`Queue::notify`], on a connection that the caller holds.
+    ///
+    /// # Errors
+    /// As [`Queue::notify`].
+    pub async fn notify_on(&self, connection: &mut PgConnection, wake: &Wake) -> sqlx::Result<()> {
         sqlx::query(
+            // A notification has a commit of its own, which needs not wait for the disk: what a
+            // crash takes away, the sweep finds.
             "-- notify
-            SELECT pg_notify($1, payload) FROM unnest($2::text[]) AS payload",
+            SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, payload)
+            FROM unnest($2::text[]) AS payload",
         )
         .bind(CHANNEL)
         .bind(wake.payloads())
-        .execute(&self.pool())
+        .execute(connection)
         .await?;
         Ok(())
     }
