@@ -1,18 +1,36 @@
 //! A small client of the API: one request, one answer, and what follows from its status.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use anyhow::{Context as _, anyhow};
+use clap::Args;
 use hook_common::config::{Binary, Reader, Secret, command_line::Vars};
 use serde_json::Value;
 
-use crate::exit::{Failure, Kind};
+use crate::{
+    exit::{Failure, Kind},
+    settings,
+};
 
 /// A request that takes longer than this is given up; the API answers within seconds.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// Largest answer that is read.
 const ANSWER_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+const JSON: &str = "application/json";
+
+/// The flag of every command that asks the API.
+#[derive(Args, Debug)]
+pub(crate) struct ApiArgs {
+    /// The API; default: HOOK_API_URL, else port 3300 of this machine.
+    #[arg(long, value_name = "URL", global = true)]
+    api_url: Option<String>,
+}
+
+/// What follows the `?` of a URL; nothing if no value is set.
+#[derive(Debug)]
+pub(crate) struct Query(Vec<(&'static str, String)>);
 
 /// The API, as the settings name it.
 pub(crate) struct Api {
@@ -38,9 +56,50 @@ pub(crate) enum Fault {
     Silent(anyhow::Error),
 }
 
+impl ApiArgs {
+    /// The API that the flag or the environment names.
+    pub(crate) fn api(&self) -> Result<Api, Failure> {
+        Api::from_vars(&settings::vars([("HOOK_API_URL", self.api_url.as_deref())]))
+    }
+}
+
+impl Query {
+    pub(crate) fn new<const N: usize>(pairs: [(&'static str, Option<String>); N]) -> Self {
+        let pairs = pairs.into_iter();
+        Self(
+            pairs
+                .filter_map(|(name, value)| Some((name, value?)))
+                .collect(),
+        )
+    }
+}
+
+impl fmt::Display for Query {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (name, value)) in self.0.iter().enumerate() {
+            let mark = if index == 0 { '?' } else { '&' };
+            write!(f, "{mark}{name}={}", segment(value))?;
+        }
+        Ok(())
+    }
+}
+
+/// Text as a segment of a path or a value of a query.
+pub(crate) fn segment(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            escaped.push(char::from(byte));
+        } else {
+            escaped.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    escaped
+}
+
 impl Api {
     /// The API of `HOOK_API_URL`, with the token of `HOOK_API_TOKEN`.
-    pub(crate) fn from_vars(vars: &Vars) -> Result<Self, Failure> {
+    fn from_vars(vars: &Vars) -> Result<Self, Failure> {
         let mut reader = Reader::new(Binary::Hook, |name| vars.get(name));
         let base = reader.text("HOOK_API_URL").unwrap_or_default();
         let token = reader.secret("HOOK_API_TOKEN");
@@ -68,20 +127,49 @@ impl Api {
         })
     }
 
-    /// Sends a body to a route and gives the answer of a success.
-    pub(crate) fn post(
+    /// Asks a route.
+    pub(crate) fn get(&self, route: &str) -> Result<Value, Fault> {
+        let request = self.agent.get(format!("{}{route}", self.base));
+        let answer = self.authorised(request).call();
+        self.judge(answer)
+    }
+
+    /// Sends a JSON value to a route; null is no body.
+    pub(crate) fn post(&self, route: &str, value: &Value) -> Result<Value, Fault> {
+        if value.is_null() {
+            let request = self.agent.post(format!("{}{route}", self.base));
+            let answer = self.authorised(request).send_empty();
+            return self.judge(answer);
+        }
+        self.post_bytes(route, JSON, value.to_string().as_bytes())
+    }
+
+    /// Sends bytes to a route.
+    pub(crate) fn post_bytes(
         &self,
         route: &str,
         content_type: &str,
         body: &[u8],
     ) -> Result<Value, Fault> {
-        let mut request = self.agent.post(format!("{}{route}", self.base));
-        request = request.header("content-type", content_type);
-        if let Some(token) = &self.token {
-            request = request.header("authorization", format!("Bearer {}", token.expose()));
-        }
-        let answer = request.send(body);
+        let request = self.agent.post(format!("{}{route}", self.base));
+        let request = request.header("content-type", content_type);
+        let answer = self.authorised(request).send(body);
         self.judge(answer)
+    }
+
+    /// Changes what a route leads to.
+    pub(crate) fn patch(&self, route: &str, value: &Value) -> Result<Value, Fault> {
+        let request = self.agent.patch(format!("{}{route}", self.base));
+        let request = request.header("content-type", JSON);
+        let answer = self.authorised(request).send(value.to_string().as_bytes());
+        self.judge(answer)
+    }
+
+    fn authorised<Body>(&self, request: ureq::RequestBuilder<Body>) -> ureq::RequestBuilder<Body> {
+        match &self.token {
+            Some(token) => request.header("authorization", format!("Bearer {}", token.expose())),
+            None => request,
+        }
     }
 
     fn judge(
@@ -168,4 +256,17 @@ fn is_loopback(base: &str) -> bool {
     ["127.", "localhost", "[::1]"]
         .iter()
         .any(|start| authority.starts_with(start))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_typed_cannot_leave_its_place_in_the_url() {
+        assert_eq!(segment("a/b?c#d é"), "a%2Fb%3Fc%23d%20%C3%A9");
+        let query = Query::new([("a", Some("1&b=2".to_owned())), ("c", None)]);
+        assert_eq!(query.to_string(), "?a=1%26b%3D2");
+        assert_eq!(Query::new([("c", None)]).to_string(), "");
+    }
 }

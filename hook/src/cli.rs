@@ -6,8 +6,9 @@ use clap_complete::Shell;
 use crate::{
     dev, enqueue,
     exit::Failure,
-    health, migrate,
+    health, jobs, migrate,
     output::{Format, Output},
+    queues, targets,
 };
 
 /// Exit codes, as `--help` shows them.
@@ -37,6 +38,12 @@ enum Command {
     Migrate(migrate::MigrateArgs),
     /// Enqueue one job, or many from a file or from stdin, through the API.
     Enqueue(Box<enqueue::EnqueueArgs>),
+    /// Look at jobs, stop them, put them back.
+    Jobs(jobs::JobsArgs),
+    /// Look at destinations, hold them back, set their limits.
+    Targets(targets::TargetsArgs),
+    /// Show how many jobs are where.
+    Queues(queues::QueuesArgs),
     /// Ask a service whether it is ready; for health checks of containers.
     Health(health::HealthArgs),
     /// Print a completion script for a shell.
@@ -57,6 +64,9 @@ impl Cli {
             Command::Dev(args) => dev::run(args, output),
             Command::Migrate(args) => migrate::run(args, output),
             Command::Enqueue(args) => enqueue::run(*args, output),
+            Command::Jobs(args) => jobs::run(args, output),
+            Command::Targets(args) => targets::run(args, output),
+            Command::Queues(args) => queues::run(args, output),
             Command::Health(args) => health::run(args, output),
             Command::Completions { shell } => {
                 let mut script = Vec::new();

@@ -29,6 +29,8 @@ mod services;
 use addresses::Wanted;
 use banner::Places;
 use directory::Directory;
+use receiver::Receiver;
+use services::Services;
 
 /// Where the data is unless somebody says otherwise.
 const DATA_DEFAULT: &str = ".hook-dev";
@@ -69,8 +71,14 @@ pub(crate) fn run(args: DevArgs, output: Output) -> Result<(), Failure> {
     let done = runtime.block_on(async {
         let stop = Stop::manual(profile::grace(&vars)?);
         let signals = Signals::install().context("catching signals")?;
+        let run = Run {
+            args: &args,
+            vars: &vars,
+            output,
+            stop: &stop,
+        };
         tokio::select! {
-            done = dev(&args, &vars, output, &stop) => done,
+            done = run.run() => done,
             () = signals.run(stop.clone()) => unreachable!("signals are awaited for ever"),
         }
     });
@@ -78,53 +86,52 @@ pub(crate) fn run(args: DevArgs, output: Output) -> Result<(), Failure> {
     done
 }
 
-async fn dev(args: &DevArgs, vars: &Vars, output: Output, stop: &Stop) -> Result<(), Failure> {
-    let directory = vars.get("HOOK_DEV_DIR").filter(|text| !text.is_empty());
-    let directory = directory.map_or_else(|| PathBuf::from(DATA_DEFAULT), PathBuf::from);
-    let directory = Directory::open(&directory)?;
-    let Some(server) = database::start(vars, &directory, stop).await? else {
-        return Ok(());
-    };
-    let ran = Box::pin(with_database(
-        args,
-        vars,
-        &server.url(),
-        &directory,
-        (output, stop),
-    ))
-    .await;
-    let stopped = database::stop(server, stop).await;
-    ran.and(stopped)
+/// What one run is made of.
+struct Run<'a> {
+    args: &'a DevArgs,
+    vars: &'a Vars,
+    output: Output,
+    stop: &'a Stop,
 }
 
-async fn with_database(
-    args: &DevArgs,
-    vars: &Vars,
-    database_url: &str,
-    directory: &Directory,
-    (output, stop): (Output, &Stop),
-) -> Result<(), Failure> {
-    database::migrate(database_url).await?;
-    let api = addresses::listen(Wanted::of(args.port, API_PORT)).await?;
-    let receiver = addresses::listen(Wanted::of(args.receiver_port, RECEIVER_PORT)).await?;
-    let ops = addresses::free_ports(Wanted::of(args.ops_port, OPS_PORT)).await?;
-    let places = Places {
-        api: address_of(&api)?,
-        receiver: address_of(&receiver)?,
-        ops,
-        database_url: database_url.to_owned(),
-        data: directory.path().to_owned(),
-    };
-    let settings = |binary: Binary| profile::vars(vars, binary, &places, directory.secret_key());
-    let receiver = receiver::Receiver::start(receiver, output, stop.clone());
-    let mut services = services::Services::start(settings, api, stop)?;
-    let ready = services.ready(stop).await;
-    if ready {
-        banner::print(&places, output)?;
+impl Run<'_> {
+    async fn run(&self) -> Result<(), Failure> {
+        let directory = self.vars.get("HOOK_DEV_DIR");
+        let directory = directory.filter(|text| !text.is_empty());
+        let directory = directory.map_or_else(|| PathBuf::from(DATA_DEFAULT), PathBuf::from);
+        let directory = Directory::open(&directory)?;
+        let started = database::start(self.vars, &directory, self.stop).await?;
+        let Some(server) = started else { return Ok(()) };
+        let served = self.serve(server.url(), &directory).await;
+        let stopped = database::stop(server, self.stop).await;
+        served.and(stopped)
     }
-    let served = services.join(stop).await;
-    receiver.stop().await;
-    served
+
+    /// Runs everything that needs the database, until told to stop.
+    async fn serve(&self, database_url: String, directory: &Directory) -> Result<(), Failure> {
+        database::migrate(&database_url).await?;
+        let api = addresses::listen(Wanted::of(self.args.port, API_PORT)).await?;
+        let wanted = Wanted::of(self.args.receiver_port, RECEIVER_PORT);
+        let receiver = addresses::listen(wanted).await?;
+        let wanted = Wanted::of(self.args.ops_port, OPS_PORT);
+        let places = Places {
+            api: address_of(&api)?,
+            receiver: address_of(&receiver)?,
+            ops: addresses::free_ports(wanted).await?,
+            database_url,
+            data: directory.path().to_owned(),
+        };
+        let settings =
+            |binary: Binary| profile::vars(self.vars, binary, &places, directory.secret_key());
+        let mut services = Services::start(settings, api, self.stop)?;
+        let receiver = Receiver::start(receiver, self.output, self.stop.clone());
+        if services.ready(self.stop).await {
+            banner::show(&places, self.output);
+        }
+        let served = services.join(self.stop).await;
+        receiver.stop().await;
+        served
+    }
 }
 
 fn address_of(listener: &TcpListener) -> Result<std::net::SocketAddr, Failure> {

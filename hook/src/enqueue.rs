@@ -16,7 +16,7 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::{Map, Value, value::RawValue};
 
-use crate::{api::Api, exit::Failure, migrate::duration, output::Output, settings};
+use crate::{api::ApiArgs, exit::Failure, migrate::duration, output::Output};
 
 mod lines;
 
@@ -62,9 +62,8 @@ pub(crate) struct EnqueueArgs {
     skip: usize,
     #[command(flatten)]
     options: JobOptions,
-    /// The API; default: HOOK_API_URL, else port 3300 of this machine.
-    #[arg(long, value_name = "URL")]
-    api_url: Option<String>,
+    #[command(flatten)]
+    api: ApiArgs,
 }
 
 /// What can be said about a single job besides where it goes and what it carries.
@@ -136,14 +135,13 @@ struct Job<'a> {
 }
 
 pub(crate) fn run(args: EnqueueArgs, output: Output) -> Result<(), Failure> {
-    let vars = settings::vars([("HOOK_API_URL", args.api_url.as_deref())]);
-    let api = Api::from_vars(&vars)?;
+    let api = args.api.api()?;
     if let Some(file) = &args.ndjson {
         return lines::enqueue(&api, file, args.skip, output);
     }
     let job = args.job()?;
     let body = serde_json::to_vec(&job).context("writing JSON")?;
-    let answer = api.post("/v1/jobs", "application/json", &body)?;
+    let answer = api.post_bytes("/v1/jobs", "application/json", &body)?;
     output.result(answer["id"].as_str().unwrap_or_default(), &answer)
 }
 

@@ -18,9 +18,12 @@ mod dev;
 mod enqueue;
 mod exit;
 mod health;
+mod jobs;
 mod migrate;
 mod output;
+mod queues;
 mod settings;
+mod targets;
 
 fn main() -> ExitCode {
     match cli::Cli::parse().run() {

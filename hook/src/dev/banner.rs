@@ -4,7 +4,7 @@ use std::{net::SocketAddr, path::PathBuf};
 
 use serde_json::json;
 
-use crate::{exit::Failure, output::Output};
+use crate::output::Output;
 
 /// Where everything is.
 #[derive(Clone, Debug)]
@@ -17,7 +17,7 @@ pub(super) struct Places {
     pub(super) data: PathBuf,
 }
 
-pub(super) fn print(places: &Places, output: Output) -> Result<(), Failure> {
+pub(super) fn show(places: &Places, output: Output) {
     let Places {
         api,
         receiver,
@@ -53,5 +53,5 @@ Send a job:
         "database_url": database_url,
         "data": data,
     });
-    output.result(&text, &value)
+    output.show(&text, &value);
 }

@@ -27,12 +27,16 @@ pub(super) async fn start(
             place,
             ..Options::new(binaries)
         };
-        PgServer::start(options).map_err(|error| {
-            if matches!(error, StartError::Running { .. }) {
+        PgServer::start(options).map_err(|error| match error {
+            StartError::Running { .. } => {
                 anyhow!("another hook dev runs here; give this one another directory with --data")
-            } else {
-                anyhow::Error::new(error).context("starting Postgres")
             }
+            StartError::Stuck { .. }
+            | StartError::Version { .. }
+            | StartError::Initdb { .. }
+            | StartError::Failed { .. }
+            | StartError::NotStopped
+            | StartError::Io { .. } => anyhow::Error::new(error).context("starting Postgres"),
         })
     });
     match started.await {

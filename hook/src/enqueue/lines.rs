@@ -67,7 +67,7 @@ impl Batch {
             return Ok(());
         };
         let answer = api
-            .post("/v1/jobs/batch", "application/x-ndjson", &self.body)
+            .post_bytes("/v1/jobs/batch", "application/x-ndjson", &self.body)
             .map_err(|fault| self.failure(fault, first - 1))?;
         for job in answer["jobs"].as_array().into_iter().flatten() {
             output.result(job["id"].as_str().unwrap_or_default(), job)?;

@@ -1,0 +1,142 @@
+//! `hook targets`: looks at destinations, holds them back and sets their limits.
+
+use clap::{Args, Subcommand};
+use serde_json::{Map, Value};
+
+use crate::{
+    api::{ApiArgs, Query, segment},
+    exit::Failure,
+    output::{Output, Table, cell},
+};
+
+/// What takes a setting away.
+const CLEAR: &str = "none";
+
+#[derive(Args, Debug)]
+pub(crate) struct TargetsArgs {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// List targets.
+    List {
+        /// Most first: waiting, failing or slow.
+        #[arg(long, default_value = "waiting")]
+        order: String,
+        /// How many at most.
+        #[arg(long, value_name = "N", default_value_t = 20)]
+        limit: usize,
+    },
+    /// Show one target.
+    Show {
+        /// The destination key, usually a host.
+        target: String,
+    },
+    /// Hold a target's jobs back until it is resumed.
+    Pause {
+        /// The destination key.
+        target: String,
+    },
+    /// Let a paused target's jobs go again.
+    Resume {
+        /// The destination key.
+        target: String,
+    },
+    /// Set limits of a target; `none` takes one away.
+    Set {
+        /// The destination key.
+        target: String,
+        #[command(flatten)]
+        limits: Limits,
+    },
+}
+
+#[derive(Args, Debug)]
+#[group(required = true, multiple = true)]
+struct Limits {
+    /// Attempts at one time, for each worker.
+    #[arg(long, value_name = "N", value_parser = limit)]
+    max_in_flight: Option<Value>,
+    /// Attempts a second.
+    #[arg(long, value_name = "N", value_parser = limit)]
+    rate_per_second: Option<Value>,
+    /// Penalty, 0 to 9, whatever workers find.
+    #[arg(long, value_name = "LEVEL", value_parser = limit)]
+    penalty: Option<Value>,
+}
+
+pub(crate) fn run(args: TargetsArgs, output: Output) -> Result<(), Failure> {
+    let api = args.api.api()?;
+    let route = |target: &str| format!("/v1/targets/{}", segment(target));
+    let target = match args.command {
+        Command::List { order, limit } => {
+            let query = Query::new([("order", Some(order)), ("limit", Some(limit.to_string()))]);
+            let answer = api.get(&format!("/v1/targets{query}"))?;
+            let targets = answer["targets"].as_array().map(Vec::as_slice);
+            return output.result(&table(targets.unwrap_or_default()), &answer);
+        }
+        Command::Show { target } => api.get(&route(&target))?,
+        Command::Pause { target } => {
+            api.post(&format!("{}/pause", route(&target)), &Value::Null)?
+        }
+        Command::Resume { target } => {
+            api.post(&format!("{}/resume", route(&target)), &Value::Null)?
+        }
+        Command::Set { target, limits } => api.patch(&route(&target), &limits.json())?,
+    };
+    output.result(&table(std::slice::from_ref(&target)), &target)
+}
+
+impl Limits {
+    fn json(&self) -> Value {
+        let limits = [
+            ("max_in_flight", &self.max_in_flight),
+            ("rate_per_second", &self.rate_per_second),
+            ("penalty", &self.penalty),
+        ];
+        let set = limits.into_iter();
+        let set = set.filter_map(|(name, value)| Some((name.to_owned(), value.clone()?)));
+        Value::Object(set.collect::<Map<_, _>>())
+    }
+}
+
+fn table(targets: &[Value]) -> String {
+    let mut table = Table::new([
+        "TARGET",
+        "STATE",
+        "PENALTY",
+        "WAITING",
+        "RUNNING",
+        "FAILED",
+        "P95 MS",
+        "LAST ERROR",
+    ]);
+    for target in targets {
+        table.row([
+            cell(&target["target"]),
+            cell(&target["state"]),
+            cell(&target["penalty"]),
+            cell(&target["waiting"]),
+            cell(&target["running"]),
+            cell(&target["failed"]),
+            cell(&target["latency_p95_ms"]),
+            cell(&target["last_error_kind"]),
+        ]);
+    }
+    table.to_string()
+}
+
+/// A number, or the word that takes the limit away.
+fn limit(text: &str) -> Result<Value, String> {
+    if text == CLEAR {
+        return Ok(Value::Null);
+    }
+    let number: Option<serde_json::Number> = text.parse().ok();
+    number
+        .map(Value::Number)
+        .ok_or_else(|| format!("expected a number or {CLEAR}"))
+}
