@@ -11,7 +11,7 @@ static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
 ///
 /// `cargo test` builds the programs of a package only for the integration tests of that very
 /// package, so that a test elsewhere could run a stale program or none. The build is done once a
-/// process and costs a fraction of a second when there is nothing to do. `cargo test` has let go
+/// process and costs a fraction of a second after `cargo test --workspace`. `cargo test` has let go
 /// of its build lock by the time that tests run.
 ///
 /// # Panics
@@ -38,9 +38,9 @@ fn build() -> Result<PathBuf, String> {
     let target = directory.parent().expect("a profile is inside target/");
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let built = Command::new(cargo)
-        // The features of shared dependencies are those of the whole workspace, as they were for
-        // the test itself; building fewer packages would compile such dependencies again.
-        .args(["build", "--quiet", "--workspace", "--bins"])
+        // The same choice as `cargo test --workspace` makes. Fewer packages, or no tests, would give
+        // shared dependencies other features, and all of them would be compiled a second time.
+        .args(["build", "--quiet", "--workspace", "--bins", "--tests"])
         .arg("--manifest-path")
         .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.toml"))
         .arg("--target-dir")
