@@ -54,15 +54,27 @@ where
     Running: Future<Output = anyhow::Result<Loops>>,
 {
     let invocation = command_line::read(binary, env::args_os().skip(1), Vars::from_environment());
-    let vars = match invocation {
-        Ok(Invocation::Run(vars)) => vars,
+    match invocation {
+        Ok(Invocation::Run(vars)) => self::run(binary, &vars, read, run),
         Ok(Invocation::Print(text)) => {
             say(&mut io::stdout(), &text);
-            return ExitCode::SUCCESS;
+            ExitCode::SUCCESS
         }
-        Err(bad) => return bad_setting(&bad),
-    };
-    let (common, config) = match settings(binary, &vars, read) {
+        Err(bad) => bad_setting(&bad),
+    }
+}
+
+/// As [`main`], for a process that has read its command line itself.
+pub fn run<Config, Running>(
+    binary: Binary,
+    vars: &Vars,
+    read: impl FnOnce(&mut Reader<'_>) -> Config,
+    run: impl FnOnce(Config, Context) -> Running,
+) -> ExitCode
+where
+    Running: Future<Output = anyhow::Result<Loops>>,
+{
+    let (common, config) = match settings(binary, vars, read) {
         Ok(settings) => settings,
         Err(bad) => return bad_setting(&bad),
     };
@@ -199,8 +211,9 @@ async fn watched(
     }
 }
 
-/// One descriptor per client and per delivery: the usual soft limit of 1,024 is too low.
-fn raise_descriptor_limit() {
+/// Raises the soft limit of file descriptors to the hard one: there is one descriptor per client
+/// and per delivery, and the usual 1,024 are too few.
+pub fn raise_descriptor_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {

@@ -2,9 +2,10 @@
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
+use hook_bench::command::BenchArgs;
 
 use crate::{
-    dev, enqueue,
+    bench, dev, enqueue,
     exit::Failure,
     health, jobs, migrate,
     output::{Format, Output},
@@ -46,6 +47,8 @@ enum Command {
     Queues(queues::QueuesArgs),
     /// Ask a service whether it is ready; for health checks of containers.
     Health(health::HealthArgs),
+    /// Measure what this version can do on this machine; runs for minutes and uses all of it.
+    Bench(BenchArgs),
     /// Print a completion script for a shell.
     Completions {
         /// The shell.
@@ -68,6 +71,7 @@ impl Cli {
             Command::Targets(args) => targets::run(args, output),
             Command::Queues(args) => queues::run(args, output),
             Command::Health(args) => health::run(args, output),
+            Command::Bench(args) => bench::run(args, output),
             Command::Completions { shell } => {
                 let mut script = Vec::new();
                 clap_complete::generate(shell, &mut Self::command(), "hook", &mut script);

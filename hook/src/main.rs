@@ -13,6 +13,7 @@ use std::process::ExitCode;
 use clap::Parser as _;
 
 mod api;
+mod bench;
 mod cli;
 mod dev;
 mod enqueue;

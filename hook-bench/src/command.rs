@@ -1,0 +1,103 @@
+//! What can be typed after `hook bench`, and the way from there to a report.
+
+use anyhow::{Context as _, anyhow};
+use clap::{Args, Subcommand};
+use hook_common::start;
+
+use crate::{
+    deliver::{self, DeliverArgs},
+    ingest::{self, IngestArgs},
+    machine::Machine,
+    memory::{self, MemoryArgs},
+    path::{self, PathArgs},
+    progress::say,
+    report::{Findings, Report},
+    role::{self, Role},
+};
+
+/// The arguments of `hook bench`.
+#[derive(Args, Debug)]
+pub struct BenchArgs {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// A process of a scenario; not for people.
+    #[command(hide = true, subcommand)]
+    Role(Role),
+    #[command(flatten)]
+    Scenario(Scenario),
+}
+
+#[derive(Debug, Subcommand)]
+enum Scenario {
+    /// Enqueue over HTTP: one by one, with keys, in batches; beside an endpoint that does nothing.
+    Ingest(IngestArgs),
+    /// Deliver from a backlog.
+    Deliver(DeliverArgs),
+    /// Enqueue and deliver at the same time: throughput and latency at several loads, and a floor.
+    Path(PathArgs),
+    /// The worker's memory and connections with many slow deliveries in flight.
+    Memory(MemoryArgs),
+}
+
+/// What every scenario can be told.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Common {
+    /// Runs of the whole scenario; the medians are shown.
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub(crate) runs: usize,
+    /// A setting for all services, as NAME=VALUE; may be given several times.
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = setting)]
+    pub(crate) settings: Vec<(String, String)>,
+}
+
+/// Runs a scenario and reports; nothing is to be reported of a role.
+///
+/// # Errors
+/// When something could not be started, broke, or did not stop in good order.
+pub fn run(args: BenchArgs) -> anyhow::Result<Option<Report>> {
+    match args.command {
+        Command::Role(role) => role::play(role).map(|()| None),
+        Command::Scenario(scenario) => measure(&scenario).map(Some),
+    }
+}
+
+fn measure(scenario: &Scenario) -> anyhow::Result<Report> {
+    let (name, common) = match scenario {
+        Scenario::Ingest(args) => ("ingest", &args.common),
+        Scenario::Deliver(args) => ("deliver", &args.common),
+        Scenario::Path(args) => ("path", &args.common),
+        Scenario::Memory(args) => ("memory", &args.common),
+    };
+    start::raise_descriptor_limit();
+    // One thread: the load shares the cores with what it measures.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("starting the runtime")?;
+    let machine = Machine::look()?;
+    let mut runs = Vec::new();
+    for run in 1..=common.runs {
+        say(format_args!("{name}, run {run} of {}", common.runs));
+        runs.push(runtime.block_on(once(scenario))?);
+    }
+    let findings = Findings::median(&runs).ok_or_else(|| anyhow!("--runs must be at least 1"))?;
+    Ok(Report::new(name, common.runs, machine, findings))
+}
+
+async fn once(scenario: &Scenario) -> anyhow::Result<Findings> {
+    match scenario {
+        Scenario::Ingest(args) => ingest::run(args).await,
+        Scenario::Deliver(args) => deliver::run(args).await,
+        Scenario::Path(args) => path::run(args).await,
+        Scenario::Memory(args) => memory::run(args).await,
+    }
+}
+
+fn setting(text: &str) -> Result<(String, String), &'static str> {
+    let (name, value) = text.split_once('=').ok_or("must be NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
+}

@@ -1,0 +1,32 @@
+//! `hook bench`: load scenarios over the public interfaces, against real processes.
+//!
+//! A scenario starts a private Postgres with default durability and the services as processes of
+//! their own, loads them, and prints what it cost beside a floor or a base that ran in the same
+//! call. Figures of two calls are never compared: the machine is another each time.
+//!
+//! From the inside out: `clock` and `proc` read the machine; `child`, `rig` and `role` run
+//! processes; `receiver` is what jobs are delivered to, `load` what produces them; `measure`
+//! counts what that took, `report` shows it. One module for each scenario puts them together.
+//!
+//! A crate of its own, so that `hook` stays a thin shell and the services know nothing of it.
+
+mod child;
+mod clock;
+pub mod command;
+mod deliver;
+mod floor;
+mod http;
+mod ingest;
+mod latency;
+mod load;
+mod machine;
+mod measure;
+mod memory;
+mod path;
+mod proc;
+mod progress;
+mod receiver;
+mod report;
+mod rig;
+mod role;
+mod sql;

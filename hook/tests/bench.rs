@@ -1,0 +1,100 @@
+//! Small versions of the load scenarios: every part of them runs, and what does not depend on how
+//! busy the machine is holds. Times and throughput are for `hook bench` itself.
+#![expect(
+    clippy::unwrap_used,
+    reason = "helpers of tests may fail loudly, as tests may"
+)]
+
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Runs a scenario and gives its report; a scenario that lost a job or did not stop in good order
+/// has failed.
+fn bench(arguments: &[&str]) -> Value {
+    let output = Command::new(env!("CARGO_BIN_EXE_hook"))
+        .args(["--json", "bench"])
+        .args(arguments)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// The figure of a row; null where there is none.
+fn figure(report: &Value, table: &str, row: &str, key: &str) -> Value {
+    let tables = report["tables"].as_array().unwrap();
+    let table = tables.iter().find(|found| found["title"] == table).unwrap();
+    let rows = table["rows"].as_array().unwrap();
+    let row = rows.iter().find(|found| found["name"] == row).unwrap();
+    row[key].clone()
+}
+
+fn number(report: &Value, table: &str, row: &str, key: &str) -> f64 {
+    figure(report, table, row, key).as_f64().unwrap()
+}
+
+fn line(report: &Value, what: &str) -> Value {
+    let lines = report["lines"].as_array().unwrap();
+    lines
+        .iter()
+        .find(|found| found["what"] == what)
+        .unwrap()
+        .clone()
+}
+
+#[test]
+fn path_delivers_every_job_and_runs_the_floor_beside_it() {
+    let report = bench(&[
+        "path",
+        "--seconds=1",
+        "--rates=50,50%",
+        "--targets=3",
+        "--workers=2",
+        "--window=300",
+    ]);
+    for row in ["full", "50/s", "50 % of full", "floor, full"] {
+        assert!(number(&report, "load", row, "jobs_per_second") > 0.0);
+        assert!(number(&report, "load", row, "wal_bytes_per_job") > 1024.0);
+    }
+    for process in ["api", "worker", "postgres"] {
+        let key = format!("{process}_cpu_us_per_job");
+        assert!(number(&report, "load", "full", &key) > 0.0);
+    }
+    assert_eq!(
+        figure(&report, "load", "floor, full", "api_cpu_us_per_job"),
+        Value::Null
+    );
+    assert!(line(&report, "jobs/s ÷ floor")["value"].as_f64().unwrap() > 0.0);
+    assert_eq!(report["machine"]["optimised"], false);
+}
+
+#[test]
+fn ingest_stores_every_job_that_it_answers() {
+    let report = bench(&["ingest", "--seconds=0.5", "--batch=20", "--targets=10"]);
+    assert_eq!(line(&report, "jobs stored ÷ answered")["holds"], true);
+    for row in [
+        "no-op endpoint",
+        "insert per request",
+        "single",
+        "single, with key",
+        "batches of 20",
+    ] {
+        assert!(number(&report, "enqueue", row, "jobs_per_second") > 0.0);
+    }
+}
+
+#[test]
+fn deliver_completes_a_backlog_and_sends_no_job_twice() {
+    let report = bench(&["deliver", "--jobs=3000", "--targets=7", "--runs=1"]);
+    assert_eq!(number(&report, "deliver", "from a backlog", "repeats"), 0.0);
+    assert!(number(&report, "deliver", "bare posts", "jobs_per_second") > 0.0);
+}
+
+#[test]
+fn memory_fills_every_slot_over_few_connections() {
+    let report = bench(&["memory", "--slots=200", "--pool=4", "--targets=20"]);
+    assert!(number(&report, "memory", "200 slots", "connections") <= 16.0);
+    assert!(number(&report, "memory", "200 slots", "in_flight") >= 100.0);
+}
