@@ -6,11 +6,13 @@ use hook_common::start;
 
 use crate::{
     deliver::{self, DeliverArgs},
+    dequeue::{self, DequeueArgs},
     ingest::{self, IngestArgs},
     machine::Machine,
     memory::{self, MemoryArgs},
     path::{self, PathArgs},
     progress::say,
+    purge::{self, PurgeArgs},
     report::{Findings, Report},
     role::{self, Role},
 };
@@ -39,6 +41,10 @@ enum Scenario {
     Deliver(DeliverArgs),
     /// Enqueue and deliver at the same time: throughput and latency at several loads, and a floor.
     Path(PathArgs),
+    /// Claims from large backlogs of several shapes, beside the naive query.
+    Dequeue(DequeueArgs),
+    /// Remove finished jobs.
+    Purge(PurgeArgs),
     /// The worker's memory and connections with many slow deliveries in flight.
     Memory(MemoryArgs),
 }
@@ -70,6 +76,8 @@ fn measure(scenario: &Scenario) -> anyhow::Result<Report> {
         Scenario::Ingest(args) => ("ingest", &args.common),
         Scenario::Deliver(args) => ("deliver", &args.common),
         Scenario::Path(args) => ("path", &args.common),
+        Scenario::Dequeue(args) => ("dequeue", &args.common),
+        Scenario::Purge(args) => ("purge", &args.common),
         Scenario::Memory(args) => ("memory", &args.common),
     };
     start::raise_descriptor_limit();
@@ -93,6 +101,8 @@ async fn once(scenario: &Scenario) -> anyhow::Result<Findings> {
         Scenario::Ingest(args) => ingest::run(args).await,
         Scenario::Deliver(args) => deliver::run(args).await,
         Scenario::Path(args) => path::run(args).await,
+        Scenario::Dequeue(args) => dequeue::run(args).await,
+        Scenario::Purge(args) => purge::run(args).await,
         Scenario::Memory(args) => memory::run(args).await,
     }
 }

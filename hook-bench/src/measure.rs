@@ -85,6 +85,13 @@ impl Meter {
         })
     }
 
+    /// Watches one more process, which has just begun.
+    pub(crate) fn and_new(mut self, watched: Watched) -> Self {
+        self.watched.push(watched);
+        self.begun.cpu.push(Duration::ZERO);
+        self
+    }
+
     pub(crate) async fn end(self) -> anyhow::Result<Cost> {
         let ended = Sample::take(&self.admin, &self.watched).await?;
         let cpu = ended.cpu.iter().zip(&self.begun.cpu);

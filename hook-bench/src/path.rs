@@ -19,17 +19,21 @@ use crate::{
     receiver::{Behaviour, Receiver},
     report::{Column, Findings, Line, Table, column},
     rig::Rig,
+    sql,
 };
 
 mod level;
 
-use level::{COLUMNS, Level};
+use level::{COSTS, Level, TIMES};
 
 /// Longest time from the last enqueue until everything is delivered.
 const DRAIN_LIMIT: Duration = Duration::from_secs(120);
 
 /// More jobs than this a second, and the receiver's list is too short.
 const RATE_MAX: f64 = 60_000.0;
+
+/// Name of the full load beside an open transaction.
+const PINNED: &str = "full, pinned";
 
 /// Jobs before the first measurement: connections, plans and caches.
 const WARM_UP: u64 = 3000;
@@ -61,6 +65,9 @@ pub(crate) struct PathArgs {
     /// Bytes of a job's body.
     #[arg(long, default_value_t = 1024, value_name = "BYTES")]
     body_bytes: usize,
+    /// Repeat the full load while a transaction stays open elsewhere, for so many seconds.
+    #[arg(long, value_name = "SECONDS")]
+    pinned: Option<f64>,
     /// Worker processes.
     #[arg(long, default_value_t = 1, value_name = "N")]
     workers: u16,
@@ -95,19 +102,26 @@ const IDLE_COLUMNS: &[Column] = &[column("cpu_percent", "% of a core", 2)];
 pub(crate) async fn run(args: &PathArgs) -> anyhow::Result<Findings> {
     let ours = product(args).await?;
     let floor = floor(args).await?;
-    let mut table = Table::new("load", COLUMNS);
-    table.row("full", ours.full.figures(&PRODUCT));
-    for (name, level) in &ours.others {
-        table.row(name, level.figures(&PRODUCT));
+    let mut times = Table::new("load", TIMES);
+    let mut costs = Table::new("per job", COSTS);
+    let full = [("full".to_owned(), &ours.full)];
+    let others = ours
+        .others
+        .iter()
+        .map(|(name, level)| (name.clone(), level));
+    for (name, level) in full.into_iter().chain(others) {
+        times.row(name.clone(), level.times());
+        costs.row(name, level.costs(&PRODUCT));
     }
-    table.row("floor, full", floor.figures(&FLOOR));
+    times.row("floor, full", floor.times());
+    costs.row("floor, full", floor.costs(&FLOOR));
     let mut idle = Table::new("idle", IDLE_COLUMNS);
     for (name, percent) in &ours.idle {
         idle.row(name, vec![Some(*percent)]);
     }
     Ok(Findings {
         lines: lines(&ours, &floor, args),
-        tables: vec![table, idle],
+        tables: vec![times, costs, idle],
     })
 }
 
@@ -138,6 +152,8 @@ fn lines(ours: &Ours, floor: &Level, args: &PathArgs) -> Vec<Line> {
         if name.as_str() == "400/s" {
             lines.push(Line::at_most("p50 ms at 400/s", level.delivery.p50, 2.0));
             lines.push(Line::at_most("p99 ms at 400/s", level.delivery.p99, 10.0));
+        } else if name.as_str() == PINNED {
+            lines.push(Line::at_least("pinned, end ÷ start", level.kept(), 0.75));
         } else if name.starts_with("20 %") {
             lines.push(Line::at_most("p99 ms at 20 %", level.delivery.p99, 25.0));
         }
@@ -196,7 +212,7 @@ async fn measure(
     stage.warm_up().await?;
     let idle = stage.idle().await?;
     say("full load");
-    let full = stage.level(None).await?;
+    let full = stage.level(None, args.seconds).await?;
     let mut others = Vec::new();
     for rate in &args.rates {
         let (name, rate) = match *rate {
@@ -207,7 +223,13 @@ async fn measure(
             ),
         };
         say(format_args!("{rate:.0} jobs/s"));
-        others.push((name, stage.level(Some(rate)).await?));
+        others.push((name, stage.level(Some(rate), args.seconds).await?));
+    }
+    if let Some(seconds) = args.pinned {
+        say("full load beside an open transaction");
+        let pin = sql::pin(&rig.admin).await?;
+        others.push((PINNED.to_owned(), stage.level(None, seconds).await?));
+        drop(pin);
     }
     Ok(Ours { full, others, idle })
 }
@@ -232,7 +254,7 @@ async fn floor(args: &PathArgs) -> anyhow::Result<Level> {
         target: floor.address,
     };
     stage.warm_up().await?;
-    let level = stage.level(None).await?;
+    let level = stage.level(None, args.seconds).await?;
     floor.child.stop().await?;
     receiver.stop().await?;
     rig.stop().await?;
@@ -275,8 +297,8 @@ impl Stage<'_> {
     }
 
     /// Measures one load until its last job is delivered.
-    async fn level(&mut self, rate: Option<f64>) -> anyhow::Result<Level> {
-        let jobs_max = self.args.seconds * rate.unwrap_or(RATE_MAX) + 1000.0;
+    async fn level(&mut self, rate: Option<f64>, seconds: f64) -> anyhow::Result<Level> {
+        let jobs_max = seconds * rate.unwrap_or(RATE_MAX) + 1000.0;
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -284,7 +306,7 @@ impl Stage<'_> {
         )]
         self.receiver.reset(jobs_max as u64).await?;
         let meter = Meter::start(self.rig.admin.clone(), self.watched.to_vec()).await?;
-        let time = Duration::from_secs_f64(self.args.seconds);
+        let time = Duration::from_secs_f64(seconds);
         let sent = self.load(rate, Until::After(time)).await?;
         self.receiver
             .wait_for(sent.jobs.len() as u64, DRAIN_LIMIT)

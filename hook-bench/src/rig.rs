@@ -45,6 +45,7 @@ pub(crate) struct Rig {
     server: PgServer,
     program: PathBuf,
     settings: Vec<(String, String)>,
+    options: PgConnectOptions,
     pub(crate) admin: PgPool,
 }
 
@@ -76,8 +77,15 @@ impl Rig {
             server,
             program: std::env::current_exe().context("finding our own executable")?,
             settings: settings.to_vec(),
-            admin: pool.connect_lazy_with(options),
+            admin: pool.connect_lazy_with(options.clone()),
+            options,
         })
+    }
+
+    /// Connections to Postgres beside our own.
+    pub(crate) fn pool(&self, connections: u32) -> PgPool {
+        let pool = PgPoolOptions::new().max_connections(connections);
+        pool.connect_lazy_with(self.options.clone())
     }
 
     /// Postgres with all its processes, as something to measure.

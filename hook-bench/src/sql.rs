@@ -3,8 +3,9 @@
 //! The floor's tables live in a schema of their own in the scenario's private database.
 
 use bytes::Bytes;
-use sqlx::PgPool;
+use sqlx::{PgPool, Postgres, Transaction};
 
+pub(crate) mod backlog;
 pub(crate) mod fill;
 
 /// Bytes of WAL written since the server was made.
@@ -98,4 +99,16 @@ pub(crate) async fn completed(pool: &PgPool) -> sqlx::Result<i64> {
     sqlx::query_scalar("SELECT count(*) FROM hook.finished WHERE status = 2")
         .fetch_one(pool)
         .await
+}
+
+/// Opens a transaction that keeps Postgres from removing anything, until it is dropped.
+pub(crate) async fn pin(pool: &PgPool) -> sqlx::Result<Transaction<'static, Postgres>> {
+    let mut transaction = pool.begin().await?;
+    for statement in [
+        "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ",
+        "SELECT txid_current()",
+    ] {
+        sqlx::query(statement).execute(&mut *transaction).await?;
+    }
+    Ok(transaction)
 }

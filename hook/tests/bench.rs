@@ -56,14 +56,14 @@ fn path_delivers_every_job_and_runs_the_floor_beside_it() {
     ]);
     for row in ["full", "50/s", "50 % of full", "floor, full"] {
         assert!(number(&report, "load", row, "jobs_per_second") > 0.0);
-        assert!(number(&report, "load", row, "wal_bytes_per_job") > 1024.0);
+        assert!(number(&report, "per job", row, "wal_bytes_per_job") > 1024.0);
     }
     for process in ["api", "worker", "postgres"] {
         let key = format!("{process}_cpu_us_per_job");
-        assert!(number(&report, "load", "full", &key) > 0.0);
+        assert!(number(&report, "per job", "full", &key) > 0.0);
     }
     assert_eq!(
-        figure(&report, "load", "floor, full", "api_cpu_us_per_job"),
+        figure(&report, "per job", "floor, full", "api_cpu_us_per_job"),
         Value::Null
     );
     assert!(line(&report, "jobs/s ÷ floor")["value"].as_f64().unwrap() > 0.0);
@@ -97,4 +97,29 @@ fn memory_fills_every_slot_over_few_connections() {
     let report = bench(&["memory", "--slots=200", "--pool=4", "--targets=20"]);
     assert!(number(&report, "memory", "200 slots", "connections") <= 16.0);
     assert!(number(&report, "memory", "200 slots", "in_flight") >= 100.0);
+}
+
+#[test]
+fn dequeue_touches_few_pages_and_never_reads_the_table_whatever_waits() {
+    let report = bench(&["dequeue", "--jobs=5000,10000", "--claims=20"]);
+    let rows = report["tables"][0]["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 6);
+    for row in rows {
+        assert_eq!(row["table_scans"], 0.0, "{row}");
+        let probe = row["probe_buffers_per_job"].as_f64().unwrap();
+        assert!(probe > 0.0 && probe <= 10.0, "{row}");
+        assert!(row["naive_p50_ms"].as_f64().unwrap() > 0.0);
+    }
+}
+
+#[test]
+fn purge_removes_every_job_and_a_bucket_at_one_stroke() {
+    let report = bench(&["purge", "--jobs=20000", "--kept=1000"]);
+    let wal = number(
+        &report,
+        "purge",
+        "a bucket of the ring",
+        "wal_bytes_per_job",
+    );
+    assert!(wal < 20.0, "{wal} bytes of WAL for each job");
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
+use sqlx::{Arguments as _, postgres::PgArguments};
 use uuid::Uuid;
 
 use crate::{
@@ -148,6 +149,11 @@ const DEQUEUE: &str = concat!("-- dequeue\n", dequeue_sql!());
 /// what Postgres makes of it.
 pub const PREPARE_DEQUEUE: &str = concat!("PREPARE hook_dequeue AS ", dequeue_sql!());
 
+const EXPLAIN_DEQUEUE: &str = concat!(
+    "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)\n-- dequeue\n",
+    dequeue_sql!()
+);
+
 #[derive(sqlx::FromRow)]
 struct Row {
     tid: String,
@@ -188,23 +194,7 @@ impl Queue {
         limit: usize,
         term: &LeaseTerm,
     ) -> sqlx::Result<Dequeued> {
-        let target_ids: Vec<i64> = heads.iter().map(|head| head.target_id.0).collect();
-        let tiers: Vec<i16> = heads.iter().map(|head| head.tier.code()).collect();
-        let takes: Vec<i32> = heads.iter().map(|head| head.take).collect();
-        let lows: Vec<DateTime<Utc>> = heads
-            .iter()
-            .map(|head| head.low.unwrap_or(EARLIEST))
-            .collect();
-        let rows: Vec<Row> = sqlx::query_as(DEQUEUE)
-            .bind(SHARD)
-            .bind(target_ids)
-            .bind(tiers)
-            .bind(takes)
-            .bind(lows)
-            .bind(i64::try_from(limit).unwrap_or(i64::MAX))
-            .bind(millis(term.lease))
-            .bind(millis(term.margin))
-            .bind(&term.worker)
+        let rows: Vec<Row> = sqlx::query_as_with(DEQUEUE, arguments(heads, limit, term)?)
             .fetch_all(&self.pool())
             .await?;
         assert!(
@@ -216,6 +206,49 @@ impl Queue {
             jobs: rows.into_iter().map(LeasedJob::from).collect(),
         })
     }
+
+    /// Leases as [`Queue::dequeue`] does, and returns what Postgres did for it and which pages it
+    /// touched, as `EXPLAIN` writes it. The jobs come back only when their leases are over.
+    ///
+    /// # Errors
+    /// As [`Queue::dequeue`].
+    ///
+    /// # Cancel safety
+    /// As [`Queue::dequeue`].
+    pub async fn explain_dequeue(
+        &self,
+        heads: &[Head],
+        limit: usize,
+        term: &LeaseTerm,
+    ) -> sqlx::Result<serde_json::Value> {
+        sqlx::query_scalar_with(EXPLAIN_DEQUEUE, arguments(heads, limit, term)?)
+            .fetch_one(&self.pool())
+            .await
+    }
+}
+
+/// What the statement is given.
+fn arguments(heads: &[Head], limit: usize, term: &LeaseTerm) -> sqlx::Result<PgArguments> {
+    let target_ids: Vec<i64> = heads.iter().map(|head| head.target_id.0).collect();
+    let tiers: Vec<i16> = heads.iter().map(|head| head.tier.code()).collect();
+    let takes: Vec<i32> = heads.iter().map(|head| head.take).collect();
+    let lows: Vec<DateTime<Utc>> = heads
+        .iter()
+        .map(|head| head.low.unwrap_or(EARLIEST))
+        .collect();
+    let mut arguments = PgArguments::default();
+    let added = arguments
+        .add(SHARD)
+        .and_then(|()| arguments.add(target_ids))
+        .and_then(|()| arguments.add(tiers))
+        .and_then(|()| arguments.add(takes))
+        .and_then(|()| arguments.add(lows))
+        .and_then(|()| arguments.add(i64::try_from(limit).unwrap_or(i64::MAX)))
+        .and_then(|()| arguments.add(millis(term.lease)))
+        .and_then(|()| arguments.add(millis(term.margin)))
+        .and_then(|()| arguments.add(&term.worker));
+    added.map_err(sqlx::Error::Encode)?;
+    Ok(arguments)
 }
 
 impl From<Row> for LeasedJob {
