@@ -9,7 +9,7 @@ use hook_common::{
     lifecycle::{Loops, Stop},
     ops::Readiness,
     periodic::{Heartbeats, Interval},
-    queue::Queue,
+    queue::{self, Queue},
     start::Context,
 };
 use tokio::net::TcpListener;
@@ -36,8 +36,6 @@ const PENALTIES: &str = "penalties";
 const REFRESH_LIMIT: Duration = Duration::from_secs(5);
 /// How often the waiting jobs are counted, and ages are exported.
 const MEASURE_EVERY: Duration = Duration::from_secs(1);
-/// A penalty counts until so many refreshes have passed without a worker confirming it.
-const STALE_REFRESHES: u32 = 4;
 
 /// Listens on the configured address, and starts the loops of the API.
 ///
@@ -96,7 +94,7 @@ fn start_app(config: &Config, context: &mut Context) -> App {
         waiting_max: config.in_flight_max,
         pool_max: context.common.db_pool_max,
     });
-    let penalty_stale_after = config.penalty_refresh * STALE_REFRESHES;
+    let penalty_stale_after = config.penalty_refresh * queue::STALE_REFRESHES;
     let snapshot_limits = penalties::Limits {
         targets_max: config.penalty_targets_max,
         stale_after: penalty_stale_after,

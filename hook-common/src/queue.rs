@@ -14,6 +14,7 @@ use crate::db::Db;
 
 mod dequeue;
 mod enqueue;
+mod failing;
 mod finish;
 mod gauges;
 mod jobs;
@@ -30,9 +31,11 @@ mod sweep;
 mod targets;
 mod targets_admin;
 mod wakeups;
+mod workers;
 
 pub use dequeue::{Dequeued, Head, Lease, LeaseTerm, LeasedJob, PREPARE_DEQUEUE};
 pub use enqueue::{Enqueue, Enqueued, KeyUse};
+pub use failing::{FailingPiece, FailingTarget, PREPARE_FAILING};
 pub use finish::{AttemptRecord, Finish, Finished, Next};
 pub use gauges::{BucketUse, DeadRows, FinishedJobs, Sample, TargetGauge, Vitals, WaitingJobs};
 pub use jobs::{AttemptView, JobView};
@@ -40,20 +43,25 @@ pub use listing::{JobFilter, JobPage};
 pub use missing_targets::TargetsAdded;
 pub use notify::Wake;
 pub use purge::{ClosedBucket, FinishedMoved, Patience, Retention, Truncated};
-pub use reap::Reaped;
+pub use reap::{ReapLeases, Reaped};
 pub use replay::ReplayBatch;
 pub use secrets::{HEADERS_CONTEXT, SecretRow, secret_context};
 pub use stats::QueueStats;
 pub use sweep::SweptHead;
-pub use targets::{FailingTarget, Finding, SpecialTarget};
+pub use targets::{CircuitNews, Finding, SpecialTarget};
 pub use targets_admin::{TargetChange, TargetOrder, TargetView};
 pub use wakeups::WakeListener;
+pub use workers::{LiveWorker, Serves};
 
 /// What a statement returns; `db::Fault` says what follows from its error.
 pub type Result<T> = sqlx::Result<T>;
 
 /// The shard that a statement works on; a single server has only this one.
 pub const SHARD: i16 = 0;
+
+/// A finding about a target counts until so many refreshes of the penalties have passed without a
+/// worker confirming it.
+pub const STALE_REFRESHES: u32 = 4;
 
 /// The queue in one database.
 ///

@@ -6,7 +6,12 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
-use hook_common::{lifecycle::Loops, periodic::Interval, queue::Queue, start};
+use hook_common::{
+    lifecycle::Loops,
+    periodic::Interval,
+    queue::{self, Queue},
+    start,
+};
 use tracing::warn;
 
 use crate::{leader::Leadership, purge::Purge, reap::Reap, stats::Stats, targets::Targets};
@@ -62,7 +67,11 @@ pub async fn run(config: Config, mut context: start::Context) -> anyhow::Result<
         },
     );
 
-    let targets = Arc::new(Targets::new(queue.clone(), Arc::clone(&leadership)));
+    let targets = Arc::new(Targets::new(
+        queue.clone(),
+        Arc::clone(&leadership),
+        config.penalty_refresh * queue::STALE_REFRESHES,
+    ));
     let interval = Interval::new("targets", config.interval, limit);
     spawn(&mut context, interval, move || {
         let targets = Arc::clone(&targets);

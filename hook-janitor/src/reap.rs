@@ -2,26 +2,41 @@
 //! over.
 //!
 //! Every janitor does this, whether it leads or not: rows that another one holds are skipped, and
-//! jobs of a crashed worker should not wait for a change of leaders.
+//! jobs of a crashed worker should not wait for a change of leaders. A row that Postgres refuses to
+//! end does not keep the others from being ended: it is found by halving and left alone for a while.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use anyhow::Context as _;
 use hook_common::{
+    db::Fault,
+    job::JobId,
     metrics::janitor::{JOBS_EXPIRED_TOTAL, LEASES_REAPED_TOTAL},
-    queue::Queue,
+    queue::{self, Queue, ReapLeases, Reaped},
 };
 use tokio::time::Instant;
-use tracing::info;
+use tracing::{error, info};
 
 use crate::BUDGET;
 
 /// Rows of one statement.
 const BATCH: usize = 500;
 
+/// A lease that Postgres refuses to end is left alone for this long.
+const REFUSED_AGAIN_AFTER: Duration = Duration::from_secs(60);
+
+/// Leases left alone at most; past this, all are tried again.
+const REFUSED_MAX: usize = 1_000;
+
 /// Ends expired leases and expired jobs.
 #[derive(Clone, Debug)]
 pub struct Reap {
     queue: Queue,
     max_attempts: i16,
+    refused: Arc<Mutex<Vec<(JobId, Instant)>>>,
 }
 
 /// What one run did.
@@ -42,6 +57,7 @@ impl Reap {
         Self {
             queue,
             max_attempts,
+            refused: Arc::default(),
         }
     }
 
@@ -53,7 +69,7 @@ impl Reap {
         let begun = Instant::now();
         let mut report = Report::default();
         loop {
-            let batch = self.queue.reap_leases(BATCH, self.max_attempts, &[]).await;
+            let batch = self.reap_leases().await;
             let batch = batch.context("reaping expired leases")?;
             report.returned += batch.returned;
             report.failed += batch.failed;
@@ -83,6 +99,69 @@ impl Reap {
             );
         }
         Ok(report)
+    }
+
+    /// Reaps one batch of leases, around those that Postgres refuses to end.
+    async fn reap_leases(&self) -> queue::Result<Reaped> {
+        let except = self.left_alone();
+        let all = ReapLeases {
+            max_attempts: self.max_attempts,
+            except: &except,
+            ..ReapLeases::default()
+        };
+        match self.queue.reap_leases(BATCH, &all).await {
+            Err(error) if !Fault::of(&error).may_pass_later() => {
+                let jobs = self.queue.over_leases(BATCH, &except).await?;
+                self.reap_halving(jobs).await
+            }
+            answer => answer,
+        }
+    }
+
+    /// Reaps these jobs' leases; what is refused alone is noted.
+    async fn reap_halving(&self, jobs: Vec<JobId>) -> queue::Result<Reaped> {
+        let mut reaped = Reaped::default();
+        let mut stack = vec![jobs];
+        while let Some(mut jobs) = stack.pop() {
+            let these = ReapLeases {
+                max_attempts: self.max_attempts,
+                only: Some(&jobs),
+                ..ReapLeases::default()
+            };
+            match self.queue.reap_leases(BATCH, &these).await {
+                Ok(batch) => {
+                    reaped.returned += batch.returned;
+                    reaped.failed += batch.failed;
+                }
+                Err(error) if Fault::of(&error).may_pass_later() => return Err(error),
+                Err(_) if jobs.len() > 1 => {
+                    let half = jobs.split_off(jobs.len() / 2);
+                    stack.extend([half, jobs]);
+                }
+                Err(error) => {
+                    let mut refused = self.refused();
+                    for job in jobs {
+                        error!(job.id = %job, error = %error, "Postgres refuses to end the lease of this job; it is left alone for a minute");
+                        refused.push((job, Instant::now()));
+                    }
+                }
+            }
+        }
+        Ok(reaped)
+    }
+
+    /// The jobs that were refused lately.
+    fn left_alone(&self) -> Vec<JobId> {
+        let mut refused = self.refused();
+        if refused.len() > REFUSED_MAX {
+            refused.clear();
+        }
+        refused.retain(|(_, since)| since.elapsed() < REFUSED_AGAIN_AFTER);
+        refused.iter().map(|(job, _)| *job).collect()
+    }
+
+    fn refused(&self) -> std::sync::MutexGuard<'_, Vec<(JobId, Instant)>> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -18,7 +18,7 @@ use hook_common::{
         },
         replaced::{self, Series},
     },
-    queue::{BucketUse, FinishedJobs, Queue, Sample},
+    queue::{self, BucketUse, FinishedJobs, Queue, Sample},
 };
 use tokio::{sync::Mutex, time::Instant};
 
@@ -44,9 +44,6 @@ const HEADS_MAX: i32 = 20_000;
 
 /// The label of what is summed up.
 const OTHER: &str = "other";
-
-/// A penalty that was not confirmed for so many refreshes does not count.
-const STALE_REFRESHES: u32 = 4;
 
 /// Measures queues and targets.
 #[derive(Debug)]
@@ -89,7 +86,7 @@ impl Stats {
             queue,
             leadership,
             targets_max,
-            stale_after: penalty_refresh * STALE_REFRESHES,
+            stale_after: penalty_refresh * queue::STALE_REFRESHES,
             closed: Mutex::default(),
         }
     }

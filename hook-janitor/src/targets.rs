@@ -1,6 +1,7 @@
-//! Adds the rows of targets whose jobs were stored by SQL, a bounded number at a time.
+//! Adds the rows of targets whose jobs were stored by SQL, and clears what workers said about
+//! targets and no longer confirm; a bounded number at a time.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use hook_common::{job::Tier, queue::Queue, target::TargetId};
@@ -12,6 +13,9 @@ use crate::leader::Leadership;
 /// Heads that one statement looks at.
 const BATCH: i32 = 500;
 
+/// Findings that one run clears.
+const FORGET_MAX: i64 = 1_000;
+
 /// Statements of one run.
 const BATCHES_MAX: usize = 20;
 
@@ -20,6 +24,7 @@ const BATCHES_MAX: usize = 20;
 pub struct Targets {
     queue: Queue,
     leadership: Arc<Leadership>,
+    stale_after: Duration,
     after: Mutex<Option<(Tier, TargetId)>>,
 }
 
@@ -28,15 +33,18 @@ pub struct Targets {
 pub struct Report {
     /// Rows that were missing.
     pub added: i64,
+    /// Rows with findings that no worker confirms any more.
+    pub forgotten: u64,
 }
 
 impl Targets {
-    /// Begins at the first target.
+    /// Begins at the first target. A finding that was not confirmed for `stale_after` is cleared.
     #[must_use]
-    pub fn new(queue: Queue, leadership: Arc<Leadership>) -> Self {
+    pub fn new(queue: Queue, leadership: Arc<Leadership>, stale_after: Duration) -> Self {
         Self {
             queue,
             leadership,
+            stale_after,
             after: Mutex::new(None),
         }
     }
@@ -60,8 +68,16 @@ impl Targets {
                 break;
             }
         }
-        if report.added > 0 {
-            debug!(added = report.added, "targets added");
+        if self.leadership.leads() {
+            let forgotten = self.queue.forget_findings(self.stale_after, FORGET_MAX);
+            report.forgotten = forgotten.await.context("clearing old findings")?;
+        }
+        if report != Report::default() {
+            debug!(
+                added = report.added,
+                forgotten = report.forgotten,
+                "targets brought up to date"
+            );
         }
         Ok(report)
     }

@@ -15,6 +15,7 @@ use hook_common::{
     metrics::worker as metric,
     queue::{AttemptRecord, Dequeued, Finish, LeasedJob, Next},
 };
+use rand::Rng as _;
 use tokio::{
     task::{JoinError, JoinSet},
     time::Instant,
@@ -29,6 +30,12 @@ use crate::{
     signer::Signer,
     worker::Shared,
 };
+
+/// A pause that a target asked for is lengthened by up to this share.
+const HOLD_JITTER: f64 = 0.1;
+
+/// Longest timeout that a job may bring; a row made by SQL may hold more.
+const TIMEOUT_MAX_MS: u64 = 60_000;
 
 /// What attempts need.
 #[derive(Clone)]
@@ -121,11 +128,8 @@ impl Attempts {
         let mut heads = self.shared.heads();
         heads.end(slot, judged, now);
         if let Some(hint) = report.retry_after {
-            heads.hold(
-                target_id,
-                now + self.shared.config.retry.bounded_hint(hint),
-                now,
-            );
+            let pause = self.shared.config.retry.bounded_hint(hint);
+            heads.hold(target_id, now + jittered(pause), now);
         }
         drop(heads);
         self.shared.changed.notify_one();
@@ -147,7 +151,9 @@ impl Attempts {
         let timeout = job
             .timeout_ms
             .and_then(|ms| u64::try_from(ms).ok())
-            .map_or(config.attempt_timeout, Duration::from_millis);
+            .map_or(config.attempt_timeout, |ms| {
+                Duration::from_millis(ms.min(TIMEOUT_MAX_MS))
+            });
         let deadlines = Deadlines {
             attempt: leased.at + timeout,
             connect: config.connect_timeout,
@@ -165,24 +171,14 @@ impl Attempts {
     /// The request as the row describes it; rows made by SQL may describe none.
     async fn request(&self, job: &LeasedJob, timestamp: i64) -> Result<Request, ErrorKind> {
         let method = Method::from_code(job.method).ok_or(ErrorKind::InvalidRequest)?;
-        let mut headers = Vec::new();
-        match &job.headers {
-            None => {}
-            Some(serde_json::Value::Object(object)) => {
-                for (name, value) in object {
-                    let value = value.as_str().ok_or(ErrorKind::InvalidRequest)?;
-                    headers.push((name.clone(), value.to_owned()));
-                }
-            }
-            Some(_) => return Err(ErrorKind::InvalidRequest),
-        }
+        let mut headers = headers_of(job)?;
         if let Some(sealed) = &job.headers_sealed {
             headers.extend(self.signer.open_headers(sealed)?);
         }
         let id = job.lease.job_id.to_string();
         let signatures = self
             .signer
-            .sign(&job.signing, &id, timestamp, &job.body)
+            .sign(&signing_of(job)?, &id, timestamp, &job.body)
             .await?;
         Ok(Request {
             job_id: job.lease.job_id,
@@ -245,6 +241,35 @@ impl Attempts {
             "attempt finished"
         );
     }
+}
+
+/// A little longer than the pause that a target asked for, so that the workers do not all come
+/// back in the same moment.
+fn jittered(pause: Duration) -> Duration {
+    pause.mul_f64(rand::rng().random_range(1.0..=1.0 + HOLD_JITTER))
+}
+
+/// The headers in the order in which they are stored; a row made by SQL may hold anything.
+fn headers_of(job: &LeasedJob) -> Result<Vec<(String, String)>, ErrorKind> {
+    let Some(text) = &job.headers else {
+        return Ok(Vec::new());
+    };
+    let object: serde_json::Map<String, serde_json::Value> =
+        serde_json::from_str(text).map_err(|_| ErrorKind::InvalidRequest)?;
+    object
+        .into_iter()
+        .map(|(name, value)| match value {
+            serde_json::Value::String(value) => Ok((name, value)),
+            _ => Err(ErrorKind::InvalidRequest),
+        })
+        .collect()
+}
+
+/// The names of the secrets that sign.
+fn signing_of(job: &LeasedJob) -> Result<Vec<String>, ErrorKind> {
+    job.signing.as_deref().map_or(Ok(Vec::new()), |text| {
+        serde_json::from_str(text).map_err(|_| ErrorKind::InvalidRequest)
+    })
 }
 
 /// The report of an attempt that put nothing on the wire.

@@ -3,7 +3,10 @@
 //! Two writers share the queue of results, so that one batch fills while another is written. A
 //! result is kept in memory and written again until Postgres takes it or its lease is certainly
 //! over; then the janitor has given the job back, and the fence keeps a late write out. If
-//! Postgres refuses a batch for what is in it, the batch is halved until the culprit stands alone.
+//! Postgres refuses a batch for what is in it, the batch is halved until the culprit stands alone;
+//! that one is put aside and tried again, seldom, while the others go on. A writer that has put
+//! aside as many as it may takes no new results, so that a database that refuses everything (a
+//! right that was revoked) stops the worker instead of making it send the same jobs again.
 
 use std::{sync::Arc, time::Duration};
 
@@ -30,6 +33,9 @@ const BATCH_MAX: usize = 500;
 /// Statements under way at one time.
 const WRITERS: usize = 2;
 
+/// How often results that were put aside are tried again.
+const REFUSED_AGAIN_AFTER: Duration = Duration::from_secs(1);
+
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
 
@@ -42,6 +48,8 @@ pub(crate) struct FinishQueue(mpsc::Sender<Pending>);
 struct Pending {
     finish: Finish,
     since: Instant,
+    /// Postgres refused it before, which was logged then.
+    refused: bool,
 }
 
 impl FinishQueue {
@@ -50,6 +58,7 @@ impl FinishQueue {
         let pending = Pending {
             finish,
             since: Instant::now(),
+            refused: false,
         };
         // The finisher outlives every sender; were it gone, the lease would still expire.
         if self.0.send(pending).await.is_err() {
@@ -93,20 +102,55 @@ impl Finisher {
 }
 
 async fn write_all(shared: &Shared, results: &Mutex<mpsc::Receiver<Pending>>, stop: &Stop) {
-    let mut batch = Vec::with_capacity(BATCH_MAX);
+    let refused_max = shared.config.policy.slots.div_ceil(WRITERS);
+    let mut refused: Vec<Pending> = Vec::new();
+    let mut again_at = Instant::now();
     loop {
-        let received = results.lock().await.recv_many(&mut batch, BATCH_MAX).await;
-        if received == 0 {
+        let mut batch = Vec::with_capacity(BATCH_MAX);
+        let pause = again_at.saturating_duration_since(Instant::now());
+        let received = if refused.is_empty() {
+            Some(receive(results, &mut batch).await)
+        } else if refused.len() < refused_max {
+            within(pause, receive(results, &mut batch)).await
+        } else {
+            stop.pause_until_abort(pause).await;
+            None
+        };
+        if received == Some(0) {
+            give_up(write(shared, refused, stop).await.len());
             return;
         }
-        write(shared, std::mem::take(&mut batch), stop).await;
+        let newly_refused = write(shared, batch, stop).await;
+        if again_at <= Instant::now() {
+            refused = write(shared, refused, stop).await;
+            again_at = Instant::now() + REFUSED_AGAIN_AFTER;
+        }
+        refused.extend(newly_refused);
+        if stop.is_aborting() {
+            give_up(std::mem::take(&mut refused).len());
+        }
     }
 }
 
-/// Writes one batch, whatever it takes.
-async fn write(shared: &Shared, batch: Vec<Pending>, stop: &Stop) {
+/// Waits for results; 0 means that none will follow.
+async fn receive(results: &Mutex<mpsc::Receiver<Pending>>, batch: &mut Vec<Pending>) -> usize {
+    results.lock().await.recv_many(batch, BATCH_MAX).await
+}
+
+fn give_up(results: usize) {
+    if results > 0 {
+        warn!(
+            results,
+            "results given up at shutdown; their jobs come back when the leases end"
+        );
+    }
+}
+
+/// Writes one batch, whatever it takes, and returns the results that Postgres refuses.
+async fn write(shared: &Shared, batch: Vec<Pending>, stop: &Stop) -> Vec<Pending> {
     let lease = shared.config.lease();
     let mut stack = vec![batch];
+    let mut refused = Vec::new();
     let mut backoff = BACKOFF_MIN;
     while let Some(mut batch) = stack.pop() {
         batch.retain(|pending| keep(pending, lease));
@@ -121,11 +165,8 @@ async fn write(shared: &Shared, batch: Vec<Pending>, stop: &Stop) {
                     .increment(1);
                 stack.push(batch);
                 if stop.is_aborting() {
-                    warn!(
-                        results = stack.iter().map(Vec::len).sum::<usize>(),
-                        "results given up at shutdown; their jobs come back when the leases end"
-                    );
-                    return;
+                    give_up(stack.iter().map(Vec::len).sum());
+                    return Vec::new();
                 }
                 stop.pause_until_abort(backoff).await;
                 backoff = (backoff * 2).min(BACKOFF_MAX);
@@ -134,12 +175,21 @@ async fn write(shared: &Shared, batch: Vec<Pending>, stop: &Stop) {
                 let half = batch.split_off(batch.len() / 2);
                 stack.extend([half, batch]);
             }
-            Err(_) => {
-                let id = batch[0].finish.lease.job_id;
-                error!(job.id = %id, "Postgres refuses the result of this job; it comes back when its lease ends");
+            Err(fault) => {
+                metric::FINISH_RETRIES_TOTAL
+                    .counter(&[fault.as_str()])
+                    .increment(1);
+                let mut pending = batch.pop().expect("a batch of one");
+                if !pending.refused {
+                    let id = pending.finish.lease.job_id;
+                    error!(job.id = %id, "Postgres refuses the result of this job; it is kept until its lease ends");
+                    pending.refused = true;
+                }
+                refused.push(pending);
             }
         }
     }
+    refused
 }
 
 /// False for a result whose lease is certainly over.
@@ -154,9 +204,10 @@ fn keep(pending: &Pending, lease: Duration) -> bool {
 /// Runs one finish statement; the results stay in `batch` if it fails.
 async fn write_once(shared: &Shared, batch: &mut Vec<Pending>) -> Result<(), Fault> {
     let begun = Instant::now();
-    let (mut finishes, since): (Vec<Finish>, Vec<Instant>) = batch
+    let known = batch.iter().all(|pending| pending.refused);
+    let (mut finishes, rest): (Vec<Finish>, Vec<(Instant, bool)>) = batch
         .drain(..)
-        .map(|pending| (pending.finish, pending.since))
+        .map(|pending| (pending.finish, (pending.since, pending.refused)))
         .unzip();
     let written = within(
         shared.statement_deadline,
@@ -172,7 +223,10 @@ async fn write_once(shared: &Shared, batch: &mut Vec<Pending>) -> Result<(), Fau
             return Ok(());
         }
         Some(Err(error)) => {
-            warn!(error = %error, results = finishes.len(), "writing results failed");
+            // What was refused before was said before.
+            if !known {
+                warn!(error = %error, results = finishes.len(), "writing results failed");
+            }
             Fault::of(&error)
         }
         None => {
@@ -183,8 +237,12 @@ async fn write_once(shared: &Shared, batch: &mut Vec<Pending>) -> Result<(), Fau
     batch.extend(
         finishes
             .into_iter()
-            .zip(since)
-            .map(|(finish, since)| Pending { finish, since }),
+            .zip(rest)
+            .map(|(finish, (since, refused))| Pending {
+                finish,
+                since,
+                refused,
+            }),
     );
     Err(failed)
 }

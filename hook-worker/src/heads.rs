@@ -7,13 +7,14 @@
 //! per level. A pick serves the lanes in the order of their levels and goes round robin inside a
 //! lane. What it keeps:
 //!
-//! - no target holds more slots than its cap, except lent ones: idle slots, never the last
-//!   quarter, lent to a target whose attempts end quickly while nobody else can use them;
-//! - targets that are not proven share at most three quarters of the slots, so that proven ones
-//!   always find a free slot however many new targets turn out to hang;
+//! - no target holds more slots than its cap and its window, except lent ones: idle slots, never
+//!   the last quarter, lent to a target whose attempts end quickly while nobody else can use them;
+//! - targets that are not proven, or whose running attempts seem to hang, or that are penalised,
+//!   share at most three quarters of the slots, so that proven ones always find a free slot
+//!   however many targets turn out to hang;
 //! - penalised targets get at most a fifth of the slots while healthy jobs wait, at most half
-//!   otherwise, and always a twentieth;
-//! - retries get a tenth of each lane pair while first tries wait.
+//!   otherwise, and always a twentieth; one pick in eight begins with the worst of them;
+//! - retries get a tenth while first tries wait.
 //!
 //! Deliberately absent: jobs. Only Postgres knows how many there are and hands them out.
 
@@ -30,10 +31,12 @@ use hook_common::{
 };
 
 use self::entry::{Class, Entry, Standing, share, tier_index};
-use crate::policy::{Directive, Health, PolicySettings, Running};
+pub(crate) use self::sharing::Found;
+use crate::policy::{PolicySettings, Running};
 
 mod entry;
 mod pick;
+mod sharing;
 #[cfg(test)]
 mod tests;
 
@@ -46,6 +49,9 @@ const LOW_MARGIN: TimeDelta = TimeDelta::seconds(5);
 
 /// Share of a batch that retries get while first tries wait.
 const RETRY_SHARE: f64 = 0.1;
+
+/// One in so many picks begins with the worst of the penalised targets.
+const WORST_FIRST_EVERY: usize = 8;
 
 /// Targets remembered although they have nothing to do.
 const IDLE_TARGETS_MAX: usize = 50_000;
@@ -79,9 +85,10 @@ pub(crate) struct Heads {
     stalled: VecDeque<TargetId>,
     later: BTreeSet<(Duration, TargetId)>,
     busy: HashSet<TargetId>,
-    // Attempts by the standing they started with.
+    // Attempts by the standing of their targets.
     in_flight: [usize; 3],
     retry_credit: f64,
+    penalised_turn: usize,
 }
 
 /// Targets of one level and class that wait to be served.
@@ -98,7 +105,6 @@ struct Lane {
 pub(crate) struct Slot {
     target_id: TargetId,
     running: Running,
-    standing: Standing,
 }
 
 /// How many targets and slots are in which state.
@@ -124,11 +130,12 @@ impl Heads {
             busy: HashSet::new(),
             in_flight: [0; 3],
             retry_credit: 0.0,
+            penalised_turn: 0,
         }
     }
 
     /// How many targets and slots are in which state.
-    pub(crate) fn counts(&self) -> Counts {
+    pub(crate) fn counts(&self, now: Duration) -> Counts {
         let due = |entry: &&Entry| entry.lines.iter().any(|line| line.due.is_some());
         Counts {
             known: self.targets.len(),
@@ -141,7 +148,7 @@ impl Heads {
             held: self
                 .targets
                 .values()
-                .filter(|entry| entry.held_until().is_some())
+                .filter(|entry| entry.is_held(now))
                 .count(),
             penalised_slots: self.in_flight[Standing::Penalised as usize],
         }
@@ -173,15 +180,6 @@ impl Heads {
             line.low = None;
         }
         self.wake(head.target_id, head.tier, now + head.due_in, now);
-    }
-
-    /// Takes over what people and other workers say about a target.
-    pub(crate) fn direct(&mut self, target_id: TargetId, directive: Directive, now: Duration) {
-        if directive == Directive::default() && !self.targets.contains_key(&target_id) {
-            return;
-        }
-        self.targets.entry(target_id).or_default().directive = directive;
-        self.refile(target_id, now);
     }
 
     /// Holds a target back as it asked for.
@@ -225,21 +223,17 @@ impl Heads {
     /// Notes that an attempt starts, and takes a slot for it.
     pub(crate) fn start(&mut self, target_id: TargetId, now: Duration) -> Slot {
         let entry = self.targets.entry(target_id).or_default();
-        let standing = entry.standing();
         let running = entry.health.start(now);
-        self.in_flight[standing as usize] += 1;
+        self.in_flight[entry.stands_as as usize] += 1;
+        self.restand(target_id, now);
         self.busy.insert(target_id);
-        Slot {
-            target_id,
-            running,
-            standing,
-        }
+        Slot { target_id, running }
     }
 
     /// Notes what an attempt came to, and frees its slot. `None` tells nothing about the target.
     pub(crate) fn end(&mut self, slot: Slot, outcome: Option<Outcome>, now: Duration) {
-        self.in_flight[slot.standing as usize] -= 1;
         if let Some(entry) = self.targets.get_mut(&slot.target_id) {
+            self.in_flight[entry.stands_as as usize] -= 1;
             match outcome {
                 Some(outcome) => entry.health.end(slot.running, outcome, now, &self.settings),
                 None => entry.health.abandon(slot.running),
@@ -265,6 +259,8 @@ impl Heads {
                 .observe_running(now, since, crowded, &self.settings);
             if entry.level() != before {
                 self.refile(target_id, now);
+            } else {
+                self.restand(target_id, now);
             }
         }
     }
@@ -272,29 +268,30 @@ impl Heads {
     /// Lowers the level of penalised targets that have nothing to do, and forgets idle targets
     /// when there are too many.
     pub(crate) fn relax(&mut self, now: Duration) {
-        for entry in self
-            .targets
-            .values_mut()
-            .filter(|entry| entry.health.level() > 0)
-        {
-            entry.health.relax(now);
+        for entry in self.targets.values_mut() {
+            entry.health.end_pause(now);
+            if entry.health.level() > 0 {
+                entry.health.relax(now);
+            }
         }
         if self.targets.len() > IDLE_TARGETS_MAX {
             self.targets.retain(|_, entry| !entry.is_idle());
         }
     }
 
-    /// Every target that this worker itself found to be penalised, held or failing.
-    pub(crate) fn findings(&self) -> impl Iterator<Item = (TargetId, &Health)> {
-        self.targets
-            .iter()
-            .filter(|(_, entry)| entry.health.level() > 0 || entry.health.held_until().is_some())
-            .map(|(target_id, entry)| (*target_id, &entry.health))
-    }
-
     /// Slots in use.
     fn in_flight(&self) -> usize {
         self.in_flight.iter().sum()
+    }
+
+    /// Counts the attempts of a target where it stands now.
+    fn restand(&mut self, target_id: TargetId, now: Duration) {
+        if let Some(entry) = self.targets.get_mut(&target_id) {
+            let attempts = entry.health.in_flight();
+            self.in_flight[entry.stands_as as usize] -= attempts;
+            entry.stands_as = entry.standing(now);
+            self.in_flight[entry.stands_as as usize] += attempts;
+        }
     }
 
     /// Moves heads whose time has come into their lanes.
@@ -310,10 +307,11 @@ impl Heads {
     /// Puts a target where it belongs now: into a lane, among those that may borrow, or on the
     /// list of what is due later.
     fn refile(&mut self, target_id: TargetId, now: Duration) {
+        self.restand(target_id, now);
         let Some(entry) = self.targets.get_mut(&target_id) else {
             return;
         };
-        if entry.directive.paused {
+        if entry.is_shut(now) {
             return;
         }
         let level = usize::from(entry.level());

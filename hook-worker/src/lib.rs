@@ -77,7 +77,7 @@ pub async fn run(config: Config, mut context: start::Context) -> anyhow::Result<
         context.heartbeats.clone(),
         context.common.db_statement_timeout,
     ));
-    let penalties = Arc::new(Penalties::default());
+    let penalties = Arc::new(Penalties::new(&shared));
     penalties
         .refresh_once(&shared)
         .await
@@ -151,7 +151,9 @@ fn spawn_penalties(context: &mut start::Context, shared: &Arc<Shared>, penalties
         first: First::AfterInterval,
         ..Interval::new(
             "target_share",
-            SHARE_EVERY.min(shared.config.penalty_refresh),
+            SHARE_EVERY
+                .min(shared.config.penalty_refresh)
+                .min(shared.config.policy.probe_interval_min),
             shared.statement_deadline,
         )
     };

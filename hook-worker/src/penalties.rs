@@ -1,67 +1,98 @@
 //! Penalties: what this worker tells the others about targets, and what it hears from them.
 //!
-//! Two rhythms. Every second it reads what people and other workers say, and shares its own
-//! findings when they changed, so that a pause or a limit is obeyed at once and a worker that
-//! starts cold knows which targets are sick. On the slower refresh it asks Postgres for the
-//! targets with the most retryable failures waiting. A read that fails keeps what was known and
-//! lets its age show; it never delays a dequeue.
+//! Two rhythms. About every second it says that it lives, shares what it found, reads what people
+//! and other workers say, and claims the probes of held targets that are due. So a pause or a limit
+//! is obeyed at once, and a worker that starts cold knows which targets are sick. On the slower
+//! refresh it asks Postgres for the targets with the most retryable failures waiting. A read that
+//! fails keeps what was known and lets its age show; it never delays a dequeue.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use hook_common::{
     metrics::worker as metric,
-    queue::{self, Finding, SpecialTarget},
+    queue::{self, CircuitNews, Finding, LiveWorker, Serves, SpecialTarget},
     target::TargetId,
 };
 use tokio::time::Instant;
 
-use crate::{policy::Directive, worker::Shared};
+use self::failing::Failing;
+use crate::{
+    heads::Found,
+    policy::{Crew, Directive, HeardCircuit},
+    worker::Shared,
+};
 
-/// Targets with settings or findings that are read at most; those changed last come first.
+mod failing;
+
+/// Targets with settings or findings that are read at most.
 const SPECIAL_MAX: usize = 10_000;
 
-/// Waiting retries from which on a target is pushed back.
-const FAILING_JOBS_MIN: i64 = 5;
+/// A worker that has not said for this long that it lives does not count any more.
+const ALIVE_FOR: Duration = Duration::from_secs(5);
 
-/// A finding is repeated this much more often than it is forgotten.
-const STALE_REFRESHES: u32 = 3;
+/// Entries of the index of retries that one statement reads: a few milliseconds.
+const WALK_ENTRIES: i64 = 5_000;
+
+/// Time that one refresh may walk; the next goes on from there.
+const WALK_FOR: Duration = Duration::from_millis(250);
+
+/// Probes claimed by one statement.
+const PROBES_MAX: usize = 200;
 
 /// What the worker last heard and said.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Penalties {
+    me: LiveWorker,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
+    announced_at: Option<Instant>,
     directed: HashMap<TargetId, Directive>,
-    failing: HashMap<TargetId, u8>,
-    reported: HashMap<TargetId, (u8, bool)>,
+    failing: Failing,
+    reported: HashMap<TargetId, Found>,
     reported_at: Option<Instant>,
     refreshed_at: Option<Instant>,
 }
 
 impl Penalties {
-    /// Reads what is said about targets, and shares what this worker found.
+    /// Knows of nothing until the first reads.
+    pub(crate) fn new(shared: &Shared) -> Self {
+        Self {
+            me: LiveWorker {
+                worker_id: rand::random(),
+                serves: Serves::of(&shared.config.queues),
+            },
+            state: Mutex::default(),
+        }
+    }
+
+    /// Says what this worker found, reads what is said about targets, and claims probes.
     ///
     /// # Errors
     /// Postgres could not be asked; what was known stays in force.
     pub(crate) async fn share_once(&self, shared: &Shared) -> queue::Result<()> {
-        let stale_after = shared.config.penalty_refresh * STALE_REFRESHES;
+        let all = shared.queue.announce_worker(self.me, ALIVE_FOR).await?;
+        let age = self
+            .state()
+            .announced_at
+            .get_or_insert_with(Instant::now)
+            .elapsed();
+        let crew = Crew::new(self.me, all, age);
+        // Told first, so that what is read afterwards already holds it.
+        self.tell(shared).await?;
+        let stale_after = shared.config.penalty_refresh * queue::STALE_REFRESHES;
         let special = shared
             .queue
             .special_targets(stale_after, SPECIAL_MAX)
             .await?;
-        self.direct(shared, &special);
-        let findings = self.findings(shared);
-        if !findings.is_empty() {
-            shared.queue.report_targets(&findings).await?;
-        }
-        Ok(())
+        self.direct(shared, &special, &crew);
+        claim_probes(shared).await
     }
 
     /// Asks for the targets with the most retryable failures.
@@ -69,18 +100,17 @@ impl Penalties {
     /// # Errors
     /// Postgres could not be asked; the old snapshot stays in force.
     pub(crate) async fn refresh_once(&self, shared: &Shared) -> queue::Result<()> {
-        let failing = shared
-            .queue
-            .failing_targets(shared.config.penalty_targets_max)
-            .await?;
-        let mut state = self.state();
-        state.failing = failing
-            .iter()
-            .filter(|failing| failing.jobs >= FAILING_JOBS_MIN)
-            .map(|failing| (failing.target_id, 1))
-            .collect();
-        state.refreshed_at = Some(Instant::now());
-        drop(state);
+        let begun = Instant::now();
+        loop {
+            let after = self.state().failing.after();
+            let piece = shared.queue.failing_targets(after, WALK_ENTRIES).await?;
+            let mut state = self.state();
+            state.failing.take_over(&piece);
+            if piece.next.is_none() || begun.elapsed() >= WALK_FOR {
+                state.refreshed_at = Some(Instant::now());
+                break;
+            }
+        }
         shared.heads().relax(shared.now());
         Ok(())
     }
@@ -94,7 +124,7 @@ impl Penalties {
         metric::PENALTY_SNAPSHOT_AGE_SECONDS
             .gauge(&[])
             .set(age.as_secs_f64());
-        let counts = shared.heads().counts();
+        let counts = shared.heads().counts(shared.now());
         #[expect(
             clippy::cast_precision_loss,
             reason = "counts of targets are far below 2^52"
@@ -112,36 +142,22 @@ impl Penalties {
         }
     }
 
-    fn direct(&self, shared: &Shared, special: &[SpecialTarget]) {
+    fn direct(&self, shared: &Shared, special: &[SpecialTarget], crew: &Crew) {
         let now = shared.now();
         let mut state = self.state();
-        let mut heard: HashMap<TargetId, Directive> = state
-            .failing
-            .iter()
-            .map(|(target_id, level)| {
-                (
-                    *target_id,
-                    Directive {
-                        penalty: *level,
-                        ..Directive::default()
-                    },
-                )
+        let worst = state.failing.worst(shared.config.penalty_targets_max);
+        let mut heard: HashMap<TargetId, Directive> = worst
+            .map(|target_id| {
+                let directive = Directive {
+                    failing: 1,
+                    ..Directive::default()
+                };
+                (target_id, directive)
             })
             .collect();
         for target in special {
             let directive = heard.entry(TargetId(target.target_id)).or_default();
-            directive.paused = target.paused;
-            directive.max_in_flight = target
-                .max_in_flight
-                .and_then(|max| usize::try_from(max).ok());
-            directive.rate_per_second = target.rate_per_second;
-            directive.penalty_pin = target.penalty_pin.and_then(|pin| u8::try_from(pin).ok());
-            let penalty = u8::try_from(target.penalty).unwrap_or(0);
-            directive.penalty = directive.penalty.max(penalty);
-            directive.held_until = target
-                .held_ms
-                .and_then(|ms| u64::try_from(ms).ok())
-                .map(|ms| now + Duration::from_millis(ms));
+            say(directive, target, crew, now);
         }
         let mut heads = shared.heads();
         for target_id in state.directed.keys().filter(|id| !heard.contains_key(id)) {
@@ -156,61 +172,147 @@ impl Penalties {
         shared.changed.notify_one();
     }
 
-    /// What others should hear: changes at once, everything again before it is forgotten.
-    fn findings(&self, shared: &Shared) -> Vec<Finding> {
+    /// Tells the others what is new here.
+    async fn tell(&self, shared: &Shared) -> queue::Result<()> {
         let now = shared.now();
-        let mut found: Vec<Finding> = shared
-            .heads()
-            .findings()
-            .map(|(target_id, health)| Finding {
-                target_id,
-                penalty: health.level(),
-                held: health
-                    .held_until()
-                    .filter(|until| *until > now)
-                    .map(|until| until - now),
-                failures_in_row: health.failures_in_row(),
-            })
-            .collect();
-        found.sort_by_key(|finding| (finding.held.is_none(), std::cmp::Reverse(finding.penalty)));
-        found.truncate(shared.config.penalty_targets_max);
-
+        let (findings, news, current) = self.findings(shared, now);
+        if !findings.is_empty()
+            && let Err(error) = shared.queue.report_targets(&findings).await
+        {
+            shared.heads().untold(&news);
+            return Err(error);
+        }
         let mut state = self.state();
-        let repeat = state
-            .reported_at
-            .is_none_or(|at| at.elapsed() >= shared.config.penalty_refresh);
-        let current: HashMap<TargetId, (u8, bool)> = found
-            .iter()
-            .map(|finding| (finding.target_id, (finding.penalty, finding.held.is_some())))
-            .collect();
-        let recovered = state
-            .reported
-            .keys()
-            .filter(|id| !current.contains_key(id))
-            .map(|id| Finding {
-                target_id: *id,
-                penalty: 0,
-                held: None,
-                failures_in_row: 0,
-            });
-        let changed: Vec<Finding> = found
-            .iter()
-            .filter(|finding| {
-                repeat || state.reported.get(&finding.target_id) != current.get(&finding.target_id)
-            })
-            .copied()
-            .chain(recovered)
-            .collect();
-        state.reported = current;
-        if repeat {
+        if repeats_now(&state, shared) {
             state.reported_at = Some(Instant::now());
         }
-        changed
+        state.reported = current;
+        Ok(())
+    }
+
+    /// What others should hear: changes at once, everything again before it is forgotten. Also the
+    /// news among it, and all that will have been reported then.
+    fn findings(&self, shared: &Shared, now: Duration) -> Told {
+        let state = self.state();
+        let mut heads = shared.heads();
+        let news = heads.take_news();
+        let mut found: Vec<(TargetId, Found)> = heads.findings(now).collect();
+        found.sort_by_key(|(target_id, found)| {
+            let has_news = news.contains_key(target_id);
+            (
+                !has_news,
+                found.asked_until.is_none(),
+                std::cmp::Reverse(found.level),
+            )
+        });
+        found.truncate(shared.config.penalty_targets_max.max(news.len()));
+        let current: HashMap<TargetId, Found> = found.into_iter().collect();
+        let repeat = repeats_now(&state, shared);
+        let concerned: HashSet<TargetId> = current
+            .keys()
+            .chain(state.reported.keys())
+            .chain(news.keys())
+            .copied()
+            .collect();
+        let differs = |target_id: &TargetId| {
+            let (before, after) = (state.reported.get(target_id), current.get(target_id));
+            before.map(Found::what_matters) != after.map(Found::what_matters)
+                || news.contains_key(target_id)
+                || repeat && after.is_some()
+        };
+        let findings = concerned
+            .into_iter()
+            .filter(differs)
+            .map(|target_id| {
+                let found = heads.finding(target_id, now);
+                finding(target_id, found, news.get(&target_id).copied(), now)
+            })
+            .collect();
+        (findings, news, current)
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Findings, the news among them, and all that is reported with them.
+type Told = (
+    Vec<Finding>,
+    HashMap<TargetId, CircuitNews>,
+    HashMap<TargetId, Found>,
+);
+
+fn repeats_now(state: &State, shared: &Shared) -> bool {
+    let due = |at: Instant| at.elapsed() >= shared.config.penalty_refresh;
+    state.reported_at.is_none_or(due)
+}
+
+fn finding(
+    target_id: TargetId,
+    found: Found,
+    circuit: Option<CircuitNews>,
+    now: Duration,
+) -> Finding {
+    Finding {
+        target_id,
+        penalty: found.level,
+        failures_in_row: found.failures_in_row,
+        asked: found.asked_until.map(|until| until.saturating_sub(now)),
+        circuit,
+    }
+}
+
+/// Takes over what the shared row says, this worker's part of limits included.
+fn say(directive: &mut Directive, target: &SpecialTarget, crew: &Crew, now: Duration) {
+    let after = |ms: Option<i64>| {
+        ms.and_then(|ms| u64::try_from(ms).ok())
+            .map(|ms| now + Duration::from_millis(ms))
+    };
+    let target_id = TargetId(target.target_id);
+    directive.paused = target.paused;
+    directive.max_in_flight = target
+        .max_in_flight
+        .and_then(|max| usize::try_from(max).ok())
+        .map(|total| crew.slots_of(target_id, total));
+    directive.rate_per_second = target.rate_per_second.map(|total| crew.rate_of(total));
+    directive.penalty_pin = target.penalty_pin.and_then(|pin| u8::try_from(pin).ok());
+    directive.penalty = u8::try_from(target.penalty).unwrap_or(0);
+    match target
+        .hold_interval_ms
+        .and_then(|ms| u64::try_from(ms).ok())
+    {
+        Some(interval_ms) => {
+            directive.circuit = Some(HeardCircuit {
+                probe_at: after(target.held_ms).unwrap_or(now),
+                interval: Duration::from_millis(interval_ms),
+            });
+        }
+        None => directive.asked_until = after(target.held_ms),
+    }
+}
+
+/// Claims the probes that are due here: of all workers, one wins each.
+async fn claim_probes(shared: &Shared) -> queue::Result<()> {
+    let due = shared.heads().probes_due(PROBES_MAX, shared.now());
+    if due.is_empty() {
+        return Ok(());
+    }
+    // As long as the lease of the job that is sent as the probe.
+    let won = shared
+        .queue
+        .claim_probes(&due, shared.config.lease())
+        .await?;
+    if !won.is_empty() {
+        let now = shared.now();
+        let mut heads = shared.heads();
+        for target_id in won {
+            heads.grant_probe(target_id, now);
+        }
+        drop(heads);
+        shared.changed.notify_one();
+    }
+    Ok(())
 }
 
 /// Looks at the running attempts: once, for the time since the last look.

@@ -87,12 +87,12 @@ pub struct LeasedJob {
     pub target: String,
     /// The URL.
     pub url: String,
-    /// The headers: a JSON object.
-    pub headers: Option<serde_json::Value>,
+    /// The headers: the text of a JSON value that should be an object.
+    pub headers: Option<String>,
     /// Sealed header values.
     pub headers_sealed: Option<Vec<u8>>,
-    /// Names of signing secrets.
-    pub signing: Vec<String>,
+    /// Names of signing secrets: the text of a JSON value that should be a list.
+    pub signing: Option<String>,
     /// The body.
     pub body: Bytes,
 }
@@ -106,6 +106,9 @@ pub struct Dequeued {
     pub now: Option<DateTime<Utc>>,
 }
 
+// Whatever a row holds must be readable here: a value that cannot be decoded would fail the whole
+// batch, again and again. So JSON and arrays come as text, and the attempt judges them.
+//
 // The probe must stay a nested loop over an index scan that stops at the limit: an ORDER BY on
 // the outside, or a join of the DELETE by key, would lock rows that are then dropped. The LIMIT
 // in the look-up of the job keeps it from being turned into a scan of all jobs. A plan test
@@ -136,7 +139,7 @@ macro_rules! dequeue_sql {
 )
 SELECT l.tid, l.job_id, l.fence, l.attempt, l.target_id, l.tier, l.run_at, now() AS now,
     COALESCE(l.expires_at <= now(), false) AS expired, j.max_attempts, l.timeout_ms, j.method, j.target,
-    j.url, j.headers, j.headers_sealed, j.signing, j.body
+    j.url, j.headers::text AS headers, j.headers_sealed, to_json(j.signing)::text AS signing, j.body
 FROM leased AS l LEFT JOIN LATERAL (
     SELECT * FROM hook.job WHERE shard = $1 AND job_id = l.job_id AND bucket = l.bucket LIMIT 1
 ) AS j ON true"
@@ -170,9 +173,9 @@ struct Row {
     method: Option<i16>,
     target: Option<String>,
     url: Option<String>,
-    headers: Option<serde_json::Value>,
+    headers: Option<String>,
     headers_sealed: Option<Vec<u8>>,
-    signing: Option<Vec<String>>,
+    signing: Option<String>,
     body: Option<Vec<u8>>,
 }
 
@@ -273,7 +276,7 @@ impl From<Row> for LeasedJob {
             url: row.url.unwrap_or_default(),
             headers: row.headers,
             headers_sealed: row.headers_sealed,
-            signing: row.signing.unwrap_or_default(),
+            signing: row.signing,
             body: row.body.unwrap_or_default().into(),
         }
     }

@@ -4,7 +4,25 @@
 //! was the last attempt, the job ends failed. A waiting job whose time to live is over ends failed
 //! without an attempt. Several janitors may run at one time: each takes rows the others have not.
 
-use crate::queue::{Queue, SHARD};
+use uuid::Uuid;
+
+use crate::{
+    job::JobId,
+    queue::{Queue, SHARD},
+};
+
+/// Which leases are reaped, and how.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReapLeases<'a> {
+    /// Attempts of a job whose producer gave no number.
+    pub max_attempts: i16,
+    /// Workers that are known to be dead: their leases are taken for over.
+    pub dead_workers: &'a [String],
+    /// Jobs that are left alone.
+    pub except: &'a [JobId],
+    /// Only these jobs; `None` means all.
+    pub only: Option<&'a [JobId]>,
+}
 
 /// What one batch did.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, sqlx::FromRow)]
@@ -19,6 +37,7 @@ const REAP_LEASES: &str = "-- reap_leases
 WITH dead AS MATERIALIZED (
     SELECT lease.ctid AS tid FROM hook.lease
     WHERE shard = $1 AND (leased_until < now() OR worker = ANY ($4))
+        AND job_id <> ALL ($5) AND ($6::uuid[] IS NULL OR job_id = ANY ($6))
     LIMIT $2 FOR UPDATE SKIP LOCKED
 ), gone AS (
     DELETE FROM hook.lease WHERE ctid = ANY (ARRAY(SELECT tid FROM dead))
@@ -45,6 +64,9 @@ WITH dead AS MATERIALIZED (
 )
 SELECT count(*) FILTER (WHERE NOT last) AS returned, count(*) FILTER (WHERE last) AS failed FROM judged";
 
+const OVER_LEASES: &str = "-- over_leases
+SELECT job_id FROM hook.lease WHERE shard = $1 AND leased_until < now() AND job_id <> ALL ($3) LIMIT $2";
+
 const REAP_EXPIRED: &str = "-- reap_expired
 WITH dead AS MATERIALIZED (
     SELECT ready.ctid AS tid FROM hook.ready
@@ -60,25 +82,36 @@ WITH dead AS MATERIALIZED (
 SELECT 0::bigint AS returned, count(*) AS failed FROM gone";
 
 impl Queue {
-    /// Ends up to `limit` leases that are over, and all leases of `dead_workers` among them.
-    ///
-    /// `max_attempts` is for jobs whose producer gave none.
+    /// Ends up to `limit` leases that are over.
     ///
     /// # Errors
     /// Nothing was changed, or it was and the answer was lost; calling again is harmless.
-    pub async fn reap_leases(
-        &self,
-        limit: usize,
-        max_attempts: i16,
-        dead_workers: &[String],
-    ) -> sqlx::Result<Reaped> {
+    pub async fn reap_leases(&self, limit: usize, reap: &ReapLeases<'_>) -> sqlx::Result<Reaped> {
+        let ids = |jobs: &[JobId]| jobs.iter().map(|id| id.0).collect::<Vec<Uuid>>();
         sqlx::query_as(REAP_LEASES)
             .bind(SHARD)
             .bind(i64::try_from(limit).unwrap_or(i64::MAX))
-            .bind(max_attempts)
-            .bind(dead_workers)
+            .bind(reap.max_attempts)
+            .bind(reap.dead_workers)
+            .bind(ids(reap.except))
+            .bind(reap.only.map(ids))
             .fetch_one(&self.pool())
             .await
+    }
+
+    /// Returns up to `limit` jobs whose leases are over, without those of `except`.
+    ///
+    /// # Errors
+    /// Postgres could not be asked.
+    pub async fn over_leases(&self, limit: usize, except: &[JobId]) -> sqlx::Result<Vec<JobId>> {
+        let except: Vec<Uuid> = except.iter().map(|id| id.0).collect();
+        let ids: Vec<Uuid> = sqlx::query_scalar(OVER_LEASES)
+            .bind(SHARD)
+            .bind(i64::try_from(limit).unwrap_or(i64::MAX))
+            .bind(except)
+            .fetch_all(&self.pool())
+            .await?;
+        Ok(ids.into_iter().map(JobId).collect())
     }
 
     /// Fails up to `limit` waiting jobs whose time to live is over.

@@ -23,9 +23,9 @@ pub struct TargetView {
     pub name: String,
     /// Held back by people.
     pub paused: bool,
-    /// Attempts of one worker at one time; `None` means the worker's setting.
+    /// Attempts of all workers at one time; `None` means that only the workers' settings hold.
     pub max_in_flight: Option<i32>,
-    /// Attempts a second of one worker; `None` means no limit.
+    /// Attempts a second of all workers; `None` means no limit.
     pub rate_per_second: Option<f64>,
     /// The level that people fixed.
     pub penalty_pin: Option<i16>,
@@ -67,9 +67,9 @@ pub enum TargetOrder {
 pub struct TargetChange {
     /// Hold back or release.
     pub paused: Option<bool>,
-    /// Attempts of one worker at one time.
+    /// Attempts of all workers at one time.
     pub max_in_flight: Option<Option<i32>>,
-    /// Attempts a second of one worker.
+    /// Attempts a second of all workers.
     pub rate_per_second: Option<Option<f64>>,
     /// A fixed level of penalty.
     pub penalty_pin: Option<Option<i16>>,
@@ -78,7 +78,7 @@ pub struct TargetChange {
 const PENALISED_TARGETS: &str = "-- penalised_targets
 SELECT target_id FROM hook.target
 WHERE shard = $1 AND (penalty > 0 OR penalty_pin IS NOT NULL OR held_until IS NOT NULL)
-    AND (held_until > now()
+    AND (held_until > now() OR hold_interval_ms IS NOT NULL
         OR COALESCE(penalty_pin,
             CASE WHEN changed_at > now() - $2::bigint * interval '1 millisecond' THEN penalty ELSE 0::smallint END) > 0)
 ORDER BY COALESCE(penalty_pin, penalty) DESC, target_id LIMIT $3";
@@ -88,7 +88,7 @@ const TARGETS: &str = "-- targets
 SELECT t.name, t.paused, t.max_in_flight, t.rate_per_second, t.penalty_pin,
     COALESCE(t.penalty_pin, CASE WHEN t.changed_at > now() - $4::bigint * interval '1 millisecond'
         THEN t.penalty ELSE 0::smallint END) AS penalty,
-    COALESCE(t.held_until > now(), false) AS held, r.waiting, l.running, f.failed, t.last_error_kind,
+    (COALESCE(t.held_until > now(), false) OR t.hold_interval_ms IS NOT NULL) AS held, r.waiting, l.running, f.failed, t.last_error_kind,
     t.last_error_at, t.last_success_at, t.latency_p50_ms, t.latency_p95_ms
 FROM unnest($2::bigint[]) WITH ORDINALITY AS wanted (target_id, ord)
 JOIN hook.target AS t ON t.shard = $1 AND t.target_id = wanted.target_id

@@ -5,7 +5,10 @@ use std::time::Duration;
 use hook_common::{
     db::Db,
     job::{Due, ErrorKind, Expiry, JobId, NewJob, Outcome, Tier},
-    queue::{AttemptRecord, Enqueue, Enqueued, Finish, Head, LeaseTerm, LeasedJob, Next, Queue},
+    queue::{
+        AttemptRecord, Enqueue, Enqueued, Finish, Head, LeaseTerm, LeasedJob, Next, Queue,
+        ReapLeases,
+    },
     target::Target,
 };
 use hook_testkit::db::TestDb;
@@ -15,7 +18,7 @@ use sqlx::PgPool;
 pub(crate) struct Kit {
     pub(crate) queue: Queue,
     pub(crate) pool: PgPool,
-    _db: TestDb,
+    db: TestDb,
 }
 
 /// Where the jobs are.
@@ -34,8 +37,13 @@ impl Kit {
         Self {
             queue: Queue::new(Db::around(pool.clone())),
             pool,
-            _db: db,
+            db,
         }
+    }
+
+    /// Address of the database.
+    pub(crate) fn url(&self) -> String {
+        self.db.url()
     }
 
     /// Stores one plain job per target, in this order.
@@ -141,6 +149,13 @@ pub(crate) fn term(lease: Duration) -> LeaseTerm {
         lease,
         margin: Duration::from_secs(15),
         worker: "test-worker".into(),
+    }
+}
+
+pub(crate) fn reap(max_attempts: i16) -> ReapLeases<'static> {
+    ReapLeases {
+        max_attempts,
+        ..ReapLeases::default()
     }
 }
 

@@ -7,7 +7,7 @@ use hook_common::{
     queue::{Enqueued, Finished, Next},
 };
 
-use crate::kit::{Kit, Places, enqueue, finish, head, new_job, term};
+use crate::kit::{Kit, Places, enqueue, finish, head, new_job, reap, term};
 
 #[tokio::test]
 async fn a_delivered_job_ends_completed_with_its_attempt() {
@@ -116,7 +116,7 @@ async fn a_late_finish_changes_nothing() {
     let id = kit.enqueue(&["a.test"]).await[0];
     let late = kit.dequeue(&["a.test"], 1).await.pop().unwrap();
     kit.expire_leases().await;
-    let reaped = kit.queue.reap_leases(10, 10, &[]).await.unwrap();
+    let reaped = kit.queue.reap_leases(10, &reap(10)).await.unwrap();
     assert_eq!((reaped.returned, reaped.failed), (1, 0));
     let owner = kit.dequeue(&["a.test"], 1).await.pop().unwrap();
     assert_eq!((owner.lease.attempt, owner.lease.fence), (2, 2));
@@ -176,7 +176,7 @@ async fn a_lost_last_attempt_ends_the_job() {
     let id = kit.store(&[enqueue(job)]).await[0];
     drop(kit.dequeue(&["a.test"], 1).await);
     kit.expire_leases().await;
-    let reaped = kit.queue.reap_leases(10, 10, &[]).await.unwrap();
+    let reaped = kit.queue.reap_leases(10, &reap(10)).await.unwrap();
     assert_eq!((reaped.returned, reaped.failed), (0, 1));
     let view = kit.queue.job(id, false).await.unwrap().unwrap();
     assert_eq!(view.status, Status::Failed.code());

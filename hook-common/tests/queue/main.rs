@@ -9,3 +9,4 @@ mod outbox;
 mod plans;
 mod properties;
 mod races;
+mod targets;

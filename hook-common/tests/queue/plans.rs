@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use hook_common::{job::Tier, queue::PREPARE_DEQUEUE};
+use hook_common::{
+    db::Db,
+    job::Tier,
+    queue::{PREPARE_DEQUEUE, Queue},
+};
 use sqlx::{Executor as _, PgPool, Row as _};
 
 use crate::kit::{Kit, head, term};
@@ -144,3 +148,46 @@ async fn a_dequeue_touches_few_buffers_per_job() {
         "{per_job} buffers of the ready table per job"
     );
 }
+
+/// What a planner that may use none of its better joins makes of the claim must not lease more
+/// than was asked for; the whole worker is tried in the system tests.
+#[tokio::test]
+async fn q_10_a_dequeue_leases_no_more_than_asked_whatever_the_planner_may_use() {
+    let kit = Kit::new().await;
+    kit.pool
+        .execute("ALTER TABLE hook.ready SET (autovacuum_enabled = off)")
+        .await
+        .unwrap();
+    fill(&kit.pool, 1_000, 10).await;
+    let heads: Vec<_> = (0..10)
+        .map(|n| head(&format!("t{n}"), Tier::Primary, 3))
+        .collect();
+    kit.pool.execute(WITHOUT_GOOD_PLANS).await.unwrap();
+    for (mode, leased_in_all) in [(GENERIC_PLANS, 60), (CUSTOM_PLANS, 120)] {
+        kit.pool.execute(mode).await.unwrap();
+        // New connections have the settings.
+        let pool = PgPool::connect(&kit.url()).await.unwrap();
+        let queue = Queue::new(Db::around(pool));
+        let term = term(Duration::from_secs(60));
+        for _ in 0..20 {
+            let leased = queue.dequeue(&heads, 3, &term).await.unwrap();
+            assert_eq!(leased.jobs.len(), 3);
+        }
+        assert_eq!(kit.places().await.lease, leased_in_all);
+    }
+}
+
+const WITHOUT_GOOD_PLANS: &str = "DO $$
+DECLARE setting text;
+BEGIN
+    FOREACH setting IN ARRAY '{enable_hashjoin,enable_mergejoin,enable_hashagg,enable_material,enable_memoize}'::text[]
+    LOOP
+        EXECUTE format('ALTER DATABASE %I SET %I = off', current_database(), setting);
+    END LOOP;
+END $$";
+const GENERIC_PLANS: &str = "DO $$ BEGIN
+    EXECUTE format('ALTER DATABASE %I SET plan_cache_mode = force_generic_plan', current_database());
+END $$";
+const CUSTOM_PLANS: &str = "DO $$ BEGIN
+    EXECUTE format('ALTER DATABASE %I SET plan_cache_mode = force_custom_plan', current_database());
+END $$";

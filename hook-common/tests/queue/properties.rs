@@ -8,7 +8,7 @@ use hook_common::{
 };
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 
-use crate::kit::{Kit, finish};
+use crate::kit::{Kit, finish, reap};
 
 const TARGETS: [&str; 4] = ["a.test", "b.test", "c.test", "d.test"];
 
@@ -85,7 +85,7 @@ async fn random_operations_keep_every_job_in_exactly_one_place() {
             }
             6 => {
                 kit.expire_leases().await;
-                kit.queue.reap_leases(100, 1000, &[]).await.unwrap();
+                kit.queue.reap_leases(100, &reap(1000)).await.unwrap();
             }
             7 if !model.is_empty() => {
                 let ids: Vec<JobId> = model.keys().copied().collect();

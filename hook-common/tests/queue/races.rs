@@ -10,7 +10,7 @@ use hook_common::{
 use hook_testkit::db::TestDb;
 use tokio::task::JoinSet;
 
-use crate::kit::{Kit, enqueue, finish, head, new_job, term};
+use crate::kit::{Kit, enqueue, finish, head, new_job, reap, term};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn workers_that_dequeue_at_once_never_share_a_job() {
@@ -85,9 +85,10 @@ async fn of_a_finish_and_a_reap_at_once_exactly_one_wins() {
         let job = kit.dequeue(&["a.test"], 1).await.pop().unwrap();
         kit.expire_leases().await;
         let mut finishes = [finish(job, Next::End(Status::Completed))];
+        let all = reap(10);
         let (finished, reaped) = tokio::join!(
             kit.queue.finish(&mut finishes),
-            kit.queue.reap_leases(10, 10, &[])
+            kit.queue.reap_leases(10, &all)
         );
         let recorded = finished.unwrap()[0] == hook_common::queue::Finished::Recorded;
         assert_eq!(recorded, reaped.unwrap().returned == 0);

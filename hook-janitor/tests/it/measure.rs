@@ -14,6 +14,9 @@ use hook_janitor::{
 
 use crate::support::Scene;
 
+/// No finding of these tests is as old.
+const STALE: Duration = Duration::from_secs(3600);
+
 fn value(report: &Report, name: &str, labels: &[&str]) -> f64 {
     let found = report
         .series
@@ -125,7 +128,7 @@ async fn the_worst_targets_have_series_of_their_own_and_the_rest_is_summed_up() 
     ] {
         scene.enqueue(target, jobs).await;
     }
-    Targets::new(scene.queue.clone(), leading(&scene).await)
+    Targets::new(scene.queue.clone(), leading(&scene).await, STALE)
         .run_once()
         .await
         .unwrap();
@@ -158,7 +161,7 @@ async fn targets_of_jobs_that_were_stored_by_sql_get_their_rows_in_batches() {
     .execute(&scene.pool)
     .await
     .unwrap();
-    let targets = Targets::new(scene.queue.clone(), leading(&scene).await);
+    let targets = Targets::new(scene.queue.clone(), leading(&scene).await, STALE);
     assert_eq!(targets.run_once().await.unwrap().added, 1_300);
     assert_eq!(targets.run_once().await.unwrap().added, 0);
     let wrong: i64 = sqlx::query_scalar(

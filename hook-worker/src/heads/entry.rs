@@ -41,6 +41,8 @@ pub(super) struct Line {
 
 #[derive(Debug, Default)]
 pub(super) struct Entry {
+    /// The allowance that its running attempts are counted in.
+    pub(super) stands_as: Standing,
     pub(super) health: Health,
     pub(super) directive: Directive,
     pub(super) lines: [Line; 3],
@@ -53,46 +55,69 @@ pub(super) struct Entry {
     pub(super) tokens_at: Duration,
 }
 
-/// Which shared allowance an attempt uses; fixed when it starts, so that it is given back to the
-/// same one.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+/// Which shared allowance the attempts of a target use.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) enum Standing {
     Proven,
+    #[default]
     Unproven,
     Penalised,
 }
 
 impl Entry {
-    /// The level that counts: what people fixed, else the worse of what this worker and the shared
-    /// snapshot found, unless the target has just shown that it is well.
+    /// The level that counts: what people fixed, else the worst of what this worker, the others and
+    /// the snapshot found, unless the target has just shown that it is well.
     pub(super) fn level(&self) -> u8 {
-        let snapshot = if self.health.overrules_snapshot() {
+        let heard = if self.health.overrules_snapshot() {
             0
         } else {
             self.directive.penalty.min(LEVEL_MAX)
         };
         self.directive
             .penalty_pin
-            .unwrap_or_else(|| self.health.level().max(snapshot))
+            .unwrap_or_else(|| self.found_level().max(heard))
     }
 
-    pub(super) fn standing(&self) -> Standing {
+    /// The level that this worker tells the others: what it heard from them is left out, or they
+    /// would confirm each other for ever.
+    pub(super) fn found_level(&self) -> u8 {
+        let failing = if self.health.overrules_snapshot() {
+            0
+        } else {
+            self.directive.failing
+        };
+        self.health.level().max(failing)
+    }
+
+    pub(super) fn standing(&self, now: Duration) -> Standing {
         if self.level() > 0 {
             Standing::Penalised
-        } else if self.health.proven() {
+        } else if self.health.proven(now) {
             Standing::Proven
         } else {
             Standing::Unproven
         }
     }
 
-    pub(super) fn held_until(&self) -> Option<Duration> {
-        self.health.held_until().max(self.directive.held_until)
+    /// When the pause that it asked for is over; `None` if it asked for none.
+    fn asked_until(&self) -> Option<Duration> {
+        self.health.asked_until().max(self.directive.asked_until)
+    }
+
+    /// True if it is held back, because it is down or because it asked for a pause.
+    pub(super) fn is_held(&self, now: Duration) -> bool {
+        self.health.circuit().is_open() || self.asked_until().is_some_and(|until| until > now)
+    }
+
+    /// True if nothing may be asked for until something is said or claimed.
+    pub(super) fn is_shut(&self, now: Duration) -> bool {
+        let circuit = self.health.circuit();
+        self.directive.paused || (circuit.is_open() && !circuit.may_probe(now))
     }
 
     /// True if a job of this class may be asked for now.
     pub(super) fn is_open(&self, class: Class, now: Duration) -> bool {
-        !self.directive.paused
+        !self.is_shut(now)
             && self
                 .due(class)
                 .is_some_and(|due| self.open_at(due, now).is_none())
@@ -109,12 +134,12 @@ impl Entry {
 
     /// When the target may be asked for a job that is due then; `None` if at once.
     pub(super) fn open_at(&self, due: Duration, now: Duration) -> Option<Duration> {
-        let held = self.held_until().filter(|until| *until > now);
+        let asked = self.asked_until().filter(|until| *until > now);
         let refilled = self.directive.rate_per_second.and_then(|rate| {
             let missing = 1.0 - self.tokens_now(rate, now);
             (missing > 0.0).then(|| now + Duration::from_secs_f64((missing / rate).min(3600.0)))
         });
-        Some(due).filter(|due| *due > now).max(held).max(refilled)
+        Some(due).filter(|due| *due > now).max(asked).max(refilled)
     }
 
     /// Tokens of the rate limit, at most one second's worth.
@@ -132,10 +157,10 @@ impl Entry {
         if self.level() > 0 {
             cap = cap.min(settings.penalised_in_flight_max);
         }
-        // Held, and its time has come: one probe.
-        if self.health.probing() {
+        if self.health.circuit().is_open() {
             cap = cap.min(1);
         }
+        cap = cap.min(self.health.window());
         let mut room = cap.saturating_sub(self.health.in_flight());
         if let Some(rate) = self.directive.rate_per_second {
             #[expect(
@@ -154,6 +179,7 @@ impl Entry {
         self.level() == 0
             && self.directive.max_in_flight.is_none()
             && self.directive.rate_per_second.is_none()
+            && self.health.in_flight() < self.health.window()
             && self.health.quick(now, settings)
     }
 

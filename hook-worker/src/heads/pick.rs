@@ -5,7 +5,7 @@ use std::time::Duration;
 use hook_common::{job::Tier, queue::Head, target::TargetId};
 
 use super::{
-    Heads, LEVELS, Pick, RETRY_SHARE,
+    Heads, LEVELS, Pick, RETRY_SHARE, WORST_FIRST_EVERY,
     entry::{Class, Standing, share, tier_index},
 };
 
@@ -67,15 +67,20 @@ impl Heads {
         self.pick_lendable(&mut picking);
         let parts = if self.healthy_wait() { 5 } else { 2 };
         let ceiling = share(self.settings.slots, parts)
-            .saturating_sub(penalised + picking.promised[Standing::Penalised as usize]);
+            .saturating_sub(penalised + picking.promised[Standing::Penalised as usize])
+            .min(self.room_beside_proven(&picking));
         picking.within(ceiling, |picking| self.pick_penalised(picking));
         picking.picks
     }
 
     /// Puts targets back that had to wait for the allowance of the unproven.
     fn unstall(&mut self, limit: usize, now: Duration) {
-        let room = share(self.settings.slots * 3, 4)
-            .saturating_sub(self.in_flight[Standing::Unproven as usize]);
+        let others = [Standing::Unproven, Standing::Penalised];
+        let held: usize = others
+            .map(|standing| self.in_flight[standing as usize])
+            .iter()
+            .sum();
+        let room = share(self.settings.slots * 3, 4).saturating_sub(held);
         for _ in 0..room.min(limit) {
             let Some(target_id) = self.stalled.pop_front() else {
                 return;
@@ -112,11 +117,22 @@ impl Heads {
         self.retry_credit -= spent;
     }
 
+    /// Serves the penalised lanes in their order, but for one pick in [`WORST_FIRST_EVERY`]: else
+    /// those of the lowest level could take the whole allowance for ever.
     fn pick_penalised(&mut self, picking: &mut Picking) {
-        for level in 1..LEVELS {
-            for class in Class::ALL {
-                self.pick_lane(level, class, picking);
-            }
+        let mut lanes: Vec<(usize, Class)> = (1..LEVELS)
+            .flat_map(|level| Class::ALL.map(|class| (level, class)))
+            .filter(|(level, class)| self.lanes[*level][class.index()].waiting > 0)
+            .collect();
+        if lanes.is_empty() || picking.left == 0 {
+            return;
+        }
+        self.penalised_turn = (self.penalised_turn + 1) % WORST_FIRST_EVERY;
+        if self.penalised_turn == 0 {
+            lanes.reverse();
+        }
+        for (level, class) in lanes {
+            self.pick_lane(level, class, picking);
         }
     }
 
@@ -164,7 +180,7 @@ impl Heads {
             let take = &mut picking.picks[index].head.take;
             *take = take.saturating_add(i32::try_from(more).unwrap_or(i32::MAX));
             picking.left -= more;
-            picking.promised[entry.standing() as usize] += more;
+            picking.promised[entry.standing(picking.now) as usize] += more;
         }
     }
 
@@ -176,12 +192,19 @@ impl Heads {
         let room = entry
             .room(&self.settings, picking.now)
             .saturating_sub(picking.asked_of(target_id));
-        if entry.standing() != Standing::Unproven {
+        if entry.standing(picking.now) != Standing::Unproven {
             return room;
         }
-        let unproven = self.in_flight[Standing::Unproven as usize]
-            + picking.promised[Standing::Unproven as usize];
-        room.min(share(self.settings.slots * 3, 4).saturating_sub(unproven))
+        room.min(self.room_beside_proven(picking))
+    }
+
+    /// Slots that targets which are not proven may still take: never the last quarter.
+    fn room_beside_proven(&self, picking: &Picking) -> usize {
+        let others = [Standing::Unproven, Standing::Penalised];
+        let held = others.map(|standing| {
+            self.in_flight[standing as usize] + picking.promised[standing as usize]
+        });
+        share(self.settings.slots * 3, 4).saturating_sub(held.iter().sum())
     }
 
     /// Lends idle slots, but for the last quarter, to targets that have reached their cap.
@@ -208,10 +231,13 @@ impl Heads {
                     continue;
                 }
                 let open = Class::ALL.map(|class| entry.is_open(class, picking.now));
+                let health = &entry.health;
+                let earned = health.window().saturating_sub(health.in_flight());
                 let fair = picking.left.div_ceil(waiting - served);
                 for class in Class::ALL {
-                    if open[class.index()] {
-                        self.ask(target_id, class, fair, picking);
+                    let unasked = earned.saturating_sub(picking.asked_of(target_id));
+                    if open[class.index()] && unasked > 0 {
+                        self.ask(target_id, class, fair.min(unasked), picking);
                     }
                 }
             }
@@ -235,7 +261,7 @@ impl Heads {
         } else if entry.room(&self.settings, picking.now) == 0 {
             // It reached its cap since it was put in line; it may borrow.
             self.refile(target_id, picking.now);
-        } else if entry.standing() == Standing::Unproven && !entry.stalled {
+        } else if entry.standing(picking.now) == Standing::Unproven && !entry.stalled {
             entry.stalled = true;
             self.stalled.push_back(target_id);
         }
@@ -265,7 +291,7 @@ impl Heads {
                 wakes: entry.wakes,
             });
             picking.left -= take;
-            picking.promised[entry.standing() as usize] += take;
+            picking.promised[entry.standing(picking.now) as usize] += take;
             take = if matches!(tier, Tier::Primary) {
                 take.min(picking.left)
             } else {

@@ -1,0 +1,255 @@
+//! What workers share about targets: circuits, probes, pauses, who lives, and who fails most.
+
+use std::time::Duration;
+
+use hook_common::{
+    job::QueueName,
+    queue::{CircuitNews, Finding, LiveWorker, PREPARE_FAILING, Serves, SpecialTarget},
+    target::{Target, TargetId},
+};
+use sqlx::{Executor as _, PgPool, Row as _};
+use tokio::task::JoinSet;
+
+use crate::kit::Kit;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn id(target: &str) -> TargetId {
+    Target::new(target).unwrap().id()
+}
+
+fn finding(target: &str, circuit: Option<CircuitNews>) -> Finding {
+    Finding {
+        target_id: id(target),
+        penalty: 3,
+        failures_in_row: 20,
+        asked: None,
+        circuit,
+    }
+}
+
+/// The shared state of the one target that has any.
+async fn shared(kit: &Kit) -> SpecialTarget {
+    let mut special = kit.queue.special_targets(MINUTE, 10).await.unwrap();
+    assert_eq!(special.len(), 1, "{special:?}");
+    special.pop().unwrap()
+}
+
+/// Lets every hold be over.
+async fn end_holds(kit: &Kit) {
+    sqlx::query("UPDATE hook.target SET held_until = now() - interval '1 second'")
+        .execute(&kit.pool)
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn one_of_many_workers_wins_each_probe() {
+    let kit = Kit::new().await;
+    kit.enqueue(&["down.test"]).await;
+    let opened = finding("down.test", Some(CircuitNews::Opened(MINUTE)));
+    kit.queue.report_targets(&[opened]).await.unwrap();
+    let down = [id("down.test")];
+    let early = kit.queue.claim_probes(&down, MINUTE).await.unwrap();
+    assert!(early.is_empty(), "not before its time");
+    end_holds(&kit).await;
+    let mut workers = JoinSet::new();
+    for _ in 0..8 {
+        let queue = kit.queue.clone();
+        workers.spawn(async move { queue.claim_probes(&down, MINUTE).await.unwrap().len() });
+    }
+    assert_eq!(workers.join_all().await.iter().sum::<usize>(), 1);
+    let unknown = [id("never-seen.test")];
+    let free = kit.queue.claim_probes(&unknown, MINUTE).await.unwrap();
+    assert_eq!(free, unknown, "nobody else knows of it");
+}
+
+#[tokio::test]
+async fn a_circuit_stays_open_for_all_until_one_of_them_has_a_success() {
+    let kit = Kit::new().await;
+    kit.enqueue(&["down.test"]).await;
+    let report = async |circuit| {
+        kit.queue
+            .report_targets(&[finding("down.test", circuit)])
+            .await
+            .unwrap();
+    };
+    report(Some(CircuitNews::Opened(Duration::from_secs(10)))).await;
+    report(Some(CircuitNews::Opened(Duration::from_secs(99)))).await;
+    assert_eq!(shared(&kit).await.hold_interval_ms, Some(10_000));
+    // Another worker has a finding, but no news of the circuit.
+    report(None).await;
+    let held = shared(&kit).await;
+    assert_eq!(held.hold_interval_ms, Some(10_000));
+    assert!(held.held_ms.is_some_and(|ms| (1..=10_000).contains(&ms)));
+    end_holds(&kit).await;
+    report(Some(CircuitNews::ProbeFailed(Duration::from_secs(20)))).await;
+    let held = shared(&kit).await;
+    assert_eq!(held.hold_interval_ms, Some(20_000));
+    assert!(held.held_ms.is_some_and(|ms| ms > 10_000), "{held:?}");
+    report(Some(CircuitNews::Released)).await;
+    let free = shared(&kit).await;
+    assert_eq!((free.hold_interval_ms, free.held_ms), (None, None));
+    report(Some(CircuitNews::ProbeFailed(Duration::from_secs(40)))).await;
+    assert_eq!(
+        shared(&kit).await.hold_interval_ms,
+        None,
+        "a success counts more than a probe that was under way"
+    );
+}
+
+#[tokio::test]
+async fn a_pause_that_was_asked_for_never_gets_shorter_and_is_cleared_when_over() {
+    let kit = Kit::new().await;
+    kit.enqueue(&["busy.test"]).await;
+    let asked = |seconds| Finding {
+        asked: Some(Duration::from_secs(seconds)),
+        ..finding("busy.test", None)
+    };
+    kit.queue.report_targets(&[asked(60)]).await.unwrap();
+    kit.queue.report_targets(&[asked(5)]).await.unwrap();
+    assert!(shared(&kit).await.held_ms.unwrap() > 50_000);
+    kit.queue
+        .report_targets(&[finding("busy.test", None)])
+        .await
+        .unwrap();
+    assert!(shared(&kit).await.held_ms.unwrap() > 50_000);
+    end_holds(&kit).await;
+    sqlx::query("UPDATE hook.target SET changed_at = now() - interval '1 hour'")
+        .execute(&kit.pool)
+        .await
+        .unwrap();
+    assert_eq!(kit.queue.forget_findings(MINUTE, 10).await.unwrap(), 1);
+    let special = kit.queue.special_targets(MINUTE, 10).await.unwrap();
+    assert!(special.is_empty(), "{special:?}");
+}
+
+#[tokio::test]
+async fn workers_hear_of_each_other_and_forget_the_silent() {
+    let kit = Kit::new().await;
+    let worker = |worker_id, queues: &[QueueName]| LiveWorker {
+        worker_id,
+        serves: Serves::of(queues),
+    };
+    let both = worker(1, &[QueueName::Primary, QueueName::Degraded]);
+    let degraded = worker(2, &[QueueName::Degraded]);
+    let alone = kit.queue.announce_worker(both, MINUTE).await.unwrap();
+    assert_eq!(alone, [both]);
+    let mut seen = kit.queue.announce_worker(degraded, MINUTE).await.unwrap();
+    seen.sort();
+    assert_eq!(seen, [both, degraded]);
+    assert!(both.serves.covers(degraded.serves) && !degraded.serves.covers(both.serves));
+    sqlx::query("UPDATE hook.worker SET seen_at = now() - interval '2 minutes'")
+        .execute(&kit.pool)
+        .await
+        .unwrap();
+    let alone = kit.queue.announce_worker(both, MINUTE).await.unwrap();
+    assert_eq!(alone, [both]);
+    let gone = Duration::from_secs(1);
+    kit.queue.announce_worker(both, gone).await.unwrap();
+    let left: i64 = sqlx::query_scalar("SELECT count(*) FROM hook.worker")
+        .fetch_one(&kit.pool)
+        .await
+        .unwrap();
+    assert_eq!(left, 1, "rows of the silent are deleted");
+}
+
+/// Fills the ready table: `waiting` jobs, of which `retried` have failed before, over `targets`.
+async fn fill(pool: &PgPool, waiting: i32, retried: i32, targets: i32) {
+    sqlx::query(
+        "INSERT INTO hook.ready (shard, tier, target_id, run_at, job_id, bucket, attempt)
+         SELECT 0, CASE WHEN n <= $2 THEN 2 ELSE 0 END, hook.target_id('t' || n % $3),
+             now() + interval '1 hour', gen_random_uuid(), 0, CASE WHEN n <= $2 THEN 1 ELSE 0 END
+         FROM generate_series(1, $1) AS n",
+    )
+    .bind(waiting)
+    .bind(retried)
+    .bind(targets)
+    .execute(pool)
+    .await
+    .unwrap();
+}
+
+/// The plan of one piece of the walk, with the buffers that it touched.
+async fn piece_plan(pool: &PgPool) -> String {
+    let mut connection = pool.acquire().await.unwrap();
+    connection
+        .execute("SET plan_cache_mode = force_generic_plan")
+        .await
+        .unwrap();
+    connection
+        .execute(sqlx::raw_sql(PREPARE_FAILING))
+        .await
+        .unwrap();
+    let rows = connection
+        .fetch_all(sqlx::raw_sql(
+            "EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF)
+             EXECUTE hook_failing (0, -9223372036854775808, 5000)",
+        ))
+        .await
+        .unwrap();
+    connection.execute("DEALLOCATE ALL").await.unwrap();
+    rows.iter()
+        .map(|row| row.get::<String, _>(0))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+/// Buffers of the topmost line that names them.
+fn buffers(plan: &str) -> i64 {
+    let line = plan.lines().find(|line| line.contains("Buffers: shared"));
+    line.unwrap_or_else(|| panic!("no buffers in:\n{plan}"))
+        .split([' ', '='])
+        .filter_map(|word| word.parse::<i64>().ok())
+        .sum()
+}
+
+/// Scaled down from 5 M rows: what is bounded is what one statement reads, not how long it takes
+/// on this machine.
+#[tokio::test]
+async fn pg_04_the_worst_hosts_are_read_from_the_index_of_retries_in_bounded_pieces() {
+    let kit = Kit::new().await;
+    fill(&kit.pool, 100_000, 40_000, 10_000).await;
+    for analysed in [false, true] {
+        if analysed {
+            kit.pool.execute("VACUUM ANALYZE hook.ready").await.unwrap();
+        }
+        let plan = piece_plan(&kit.pool).await;
+        assert!(
+            plan.contains("ready_retried") && !plan.contains("Seq Scan") && !plan.contains("Sort"),
+            "{plan}"
+        );
+        // One page of the table for each entry at worst, and the index.
+        assert!(buffers(&plan) <= 5_100, "{plan}");
+    }
+    let (mut after, mut pieces, mut counted) = (None, 0, 0);
+    loop {
+        let piece = kit.queue.failing_targets(after, 5_000).await.unwrap();
+        pieces += 1;
+        assert!(piece.targets.iter().all(|target| target.jobs == 4));
+        counted += piece.targets.len();
+        after = piece.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!((counted, pieces <= 10), (10_000, true), "{pieces} pieces");
+}
+
+#[tokio::test]
+async fn a_target_with_a_giant_backlog_of_retries_is_stepped_over() {
+    let kit = Kit::new().await;
+    fill(&kit.pool, 30_000, 30_000, 3).await;
+    let (mut after, mut found) = (None, Vec::new());
+    for _ in 0..4 {
+        let piece = kit.queue.failing_targets(after, 100).await.unwrap();
+        found.extend(piece.targets);
+        after = piece.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(after, None, "each giant costs one piece");
+    assert_eq!(found.len(), 3);
+    assert!(found.iter().all(|target| target.jobs == 100));
+}

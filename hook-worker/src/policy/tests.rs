@@ -1,0 +1,1 @@
+//! The policy of one target by examples.
