@@ -12,5 +12,6 @@ pub mod proxy;
 pub mod raw;
 pub mod rng;
 pub mod sink;
+pub mod skew;
 pub mod stack;
 pub mod wait;

@@ -71,7 +71,16 @@ impl Stack {
     /// # Panics
     /// When it is not ready in time.
     pub async fn restart_api(&mut self) {
-        self.api = self.spawn(Program::Api).await;
+        let api = self.spawn(Program::Api).await;
+        self.replace_api(api).await;
+    }
+
+    /// Puts a process that the test started in the place of the API.
+    ///
+    /// # Panics
+    /// When it does not listen in time.
+    pub async fn replace_api(&mut self, api: Process) {
+        self.api = api;
         self.public = self.api.address(Listener::Public, START_LIMIT).await;
     }
 

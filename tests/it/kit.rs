@@ -7,6 +7,7 @@ use hook_testkit::{sink::Sink, stack::Stack, wait::wait_for};
 use rand::{Rng as _, RngCore as _, SeedableRng as _, rngs::StdRng};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
+use tokio::time::Instant;
 
 /// Long enough for a busy machine; a test that passes never waits for it.
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
@@ -153,4 +154,70 @@ pub(crate) fn attempts(job: &Value) -> &Vec<Value> {
     job["attempts"]
         .as_array()
         .expect("a job has a list of attempts")
+}
+
+/// Enqueues these jobs in batches and returns their ids in order.
+pub(crate) async fn enqueue_many(stack: &Stack, jobs: &[Value]) -> Vec<String> {
+    let mut ids = Vec::with_capacity(jobs.len());
+    for batch in jobs.chunks(1000) {
+        let reply = stack
+            .post("/v1/jobs/batch", &json!({ "jobs": batch }))
+            .await;
+        assert_eq!(reply.status, 202, "{}", reply.text());
+        let answer = reply.json();
+        let answers = answer["jobs"].as_array().expect("one answer per job");
+        ids.extend(answers.iter().map(|answer| {
+            let id = answer["id"].as_str().expect("an id");
+            id.to_owned()
+        }));
+    }
+    ids
+}
+
+/// What 95 of 100 of these durations do not exceed.
+pub(crate) fn p95(mut durations: Vec<Duration>) -> Duration {
+    assert!(!durations.is_empty(), "nothing was measured");
+    durations.sort_unstable();
+    durations[(durations.len() * 95).div_ceil(100) - 1]
+}
+
+/// Time from before each job was enqueued until its first request came.
+pub(crate) fn waits(sink: &Sink, enqueued: &HashMap<String, Instant>) -> Vec<Duration> {
+    let mut first: HashMap<String, Instant> = HashMap::new();
+    for request in sink.requests() {
+        first
+            .entry(request.id().to_owned())
+            .or_insert(request.head_read);
+    }
+    enqueued
+        .iter()
+        .map(|(id, at)| {
+            let arrived = first.get(id).unwrap_or_else(|| panic!("{id} never came"));
+            arrived.saturating_duration_since(*at)
+        })
+        .collect()
+}
+
+/// A target as the API shows it.
+pub(crate) async fn target(stack: &Stack, name: &str) -> Value {
+    let reply = stack.get(&format!("/v1/targets/{name}")).await;
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    reply.json()
+}
+
+/// Waits until a target has this state.
+pub(crate) async fn wait_state(stack: &Stack, name: &str, state: &str) -> Value {
+    wait_for(
+        LIMIT,
+        async || target(stack, name).await,
+        |target| target["state"] == state,
+    )
+    .await
+}
+
+/// Changes settings of a target.
+pub(crate) async fn patch_target(stack: &Stack, name: &str, change: &Value) {
+    let url = stack.api_url(&format!("/v1/targets/{name}"));
+    let reply = stack.send(stack.client().patch(url).json(change)).await;
+    assert_eq!(reply.status, 200, "{}", reply.text());
 }

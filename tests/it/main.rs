@@ -5,8 +5,12 @@
     reason = "seeds and figures are part of a test's report"
 )]
 
+mod clocks;
+mod destinations;
+mod holds;
 mod kills;
 mod kit;
+mod poison;
 mod retries;
 mod tidy;
 mod whole_path;

@@ -1,13 +1,10 @@
 //! What a receiver's answers lead to, seen from outside: queues, gaps, ends, and separate workers.
 
-use std::time::Duration;
-
 use hook_testkit::{
     db::TestDb,
     process::Program,
     sink::{Sink, answer::Answer, script::Script},
     stack::Stack,
-    wait::wait_for,
 };
 use serde_json::json;
 
@@ -95,37 +92,4 @@ async fn each_queue_may_have_workers_of_its_own() {
     assert_ne!(attempts(&job)[0]["worker"], "of-the-degraded-queue");
     assert_eq!(attempts(&job)[1]["worker"], "of-the-degraded-queue");
     assert!(stack.all_run());
-}
-
-#[tokio::test]
-async fn q_01_a_hanging_target_does_not_delay_a_fast_one() {
-    let db = TestDb::new().await;
-    let (slow, fast) = (Sink::start(Answer::silence()).await, Sink::start(200).await);
-    let mut stack = Stack::builder(&db.url()).start().await;
-    stack.workers[0].terminate(LIMIT).await;
-    stack.workers.clear();
-    for _ in 0..100 {
-        let job = json!({"url": slow.url("/x"), "target": "slow.test"});
-        assert_eq!(stack.enqueue(&job).await.status, 202);
-    }
-    for _ in 0..200 {
-        let job = json!({"url": fast.url("/x"), "target": "fast.test"});
-        assert_eq!(stack.enqueue(&job).await.status, 202);
-    }
-    stack.start_worker().await;
-    // Two rounds of the attempt timeout and two seconds: naive order would need more than a minute.
-    fast.wait_requests(200, Duration::from_secs(12)).await;
-    // Refresh, attempt timeout and one second.
-    wait_for(
-        Duration::from_secs(8),
-        async || {
-            stack
-                .metrics(Program::Worker)
-                .await
-                .value("hook_worker_penalised_targets")
-        },
-        |penalised| *penalised == Some(1.0),
-    )
-    .await;
-    assert!(slow.request_count() >= 4);
 }

@@ -37,7 +37,16 @@ fn build() -> Result<PathBuf, String> {
         .expect("a profile has a name");
     let target = directory.parent().expect("a profile is inside target/");
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let built = Command::new(cargo)
+    let mut build = Command::new(cargo);
+    // What cargo told this test about its package. Build scripts that look at it would run again,
+    // and most of the dependencies would be compiled anew, now and at the next start of the tests.
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            build.env_remove(name);
+        }
+    }
+    let built = build
         // The same choice as `cargo test --workspace` makes. Fewer packages, or no tests, would give
         // shared dependencies other features, and all of them would be compiled a second time.
         .args(["build", "--quiet", "--workspace", "--bins", "--tests"])
