@@ -7,6 +7,7 @@
 
 mod clocks;
 mod destinations;
+mod examples;
 mod holds;
 mod kills;
 mod kit;
