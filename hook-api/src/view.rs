@@ -63,6 +63,7 @@ struct AttemptJson {
     error_kind: Option<&'static str>,
     response_status: Option<i16>,
     response_excerpt: Option<String>,
+    response_truncated: bool,
     worker: String,
 }
 
@@ -133,6 +134,7 @@ impl AttemptJson {
             error_kind: error_kind(attempt.error_kind),
             response_status: attempt.response_status,
             response_excerpt: excerpt.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()),
+            response_truncated: attempt.response_truncated,
             worker: attempt.worker,
         }
     }

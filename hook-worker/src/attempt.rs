@@ -113,6 +113,7 @@ impl Attempts {
             error_kind: report.error_kind,
             response_status: report.response_status,
             response_excerpt: report.response_excerpt,
+            response_truncated: report.response_truncated,
             duration: leased.at.elapsed(),
         };
         self.finishes

@@ -24,6 +24,8 @@ pub struct AttemptRecord {
     pub response_status: Option<u16>,
     /// The beginning of the answer's body; any bytes.
     pub response_excerpt: Option<Vec<u8>>,
+    /// Whether the body went on behind the excerpt.
+    pub response_truncated: bool,
     /// How long it took, from the lease on.
     pub duration: Duration,
 }
@@ -68,21 +70,24 @@ const RELEASE: i16 = 11;
 const FINISH: &str = "-- finish
 WITH input AS MATERIALIZED (
     SELECT * FROM unnest($2::text[]::tid[], $3::uuid[], $4::bigint[], $5::smallint[], $6::smallint[], $7::bigint[],
-        $8::smallint[], $9::smallint[], $10::smallint[], $11::bytea[], $12::int[])
-    AS i (tid, job_id, fence, next, uncount, delay_ms, outcome, error_kind, response_status, excerpt, duration_ms)
+        $8::smallint[], $9::smallint[], $10::smallint[], $11::bytea[], $12::boolean[], $13::int[])
+    AS i (tid, job_id, fence, next, uncount, delay_ms, outcome, error_kind, response_status, excerpt, truncated,
+        duration_ms)
 ), joined AS (
     DELETE FROM hook.lease AS l USING input AS i
     WHERE l.ctid = ANY (ARRAY(SELECT tid FROM input))
         AND l.shard = $1 AND l.job_id = i.job_id AND l.fence = i.fence
     RETURNING l.target_id, l.tier, l.run_at, l.job_id, l.fence, l.attempt, l.bucket, l.leased_at, l.expires_at,
-        l.timeout_ms, l.worker, i.next, i.uncount, i.delay_ms, i.outcome, i.error_kind, i.response_status, i.excerpt, i.duration_ms
+        l.timeout_ms, l.worker, i.next, i.uncount, i.delay_ms, i.outcome, i.error_kind, i.response_status, i.excerpt,
+        i.truncated, i.duration_ms
 ), ended AS (
     INSERT INTO hook.finished (shard, bucket, tier, job_id, target_id, finished_at, status, fence, attempt,
-        outcome, error_kind, response_status, duration_ms, started_at, worker, response_excerpt)
+        outcome, error_kind, response_status, duration_ms, started_at, worker, response_excerpt,
+        response_truncated)
     SELECT $1, bucket, tier, job_id, target_id, now(), next, fence, attempt - uncount,
         CASE WHEN uncount = 0 THEN outcome END, error_kind, response_status,
         CASE WHEN uncount = 0 THEN duration_ms END, CASE WHEN uncount = 0 THEN leased_at END,
-        CASE WHEN uncount = 0 THEN worker END, excerpt
+        CASE WHEN uncount = 0 THEN worker END, excerpt, truncated
     FROM joined WHERE next < 10
 ), waiting AS (
     INSERT INTO hook.ready (shard, tier, target_id, run_at, job_id, fence, attempt, bucket, expires_at, timeout_ms)
@@ -92,9 +97,9 @@ WITH input AS MATERIALIZED (
     FROM joined WHERE next >= 10
 ), log AS (
     INSERT INTO hook.attempt (shard, bucket, job_id, target_id, fence, attempt, started_at, duration_ms,
-        outcome, error_kind, response_status, response_excerpt, worker)
+        outcome, error_kind, response_status, response_excerpt, response_truncated, worker)
     SELECT $1, bucket, job_id, target_id, fence, attempt, leased_at, duration_ms, outcome, error_kind,
-        response_status, excerpt, worker
+        response_status, excerpt, truncated, worker
     FROM joined WHERE next = 10
 )
 SELECT job_id FROM joined";
@@ -143,6 +148,7 @@ impl Queue {
             .bind(column.error_kind)
             .bind(column.response_status)
             .bind(column.excerpt)
+            .bind(column.truncated)
             .bind(column.duration_ms)
             .fetch_all(&self.pool())
             .await?;
@@ -193,6 +199,7 @@ struct Columns<'a> {
     error_kind: Vec<Option<i16>>,
     response_status: Vec<Option<i16>>,
     excerpt: Vec<Option<&'a [u8]>>,
+    truncated: Vec<bool>,
     duration_ms: Vec<i32>,
 }
 
@@ -227,6 +234,7 @@ impl<'a> Columns<'a> {
                     .and_then(|status| i16::try_from(status).ok()),
             );
             column.excerpt.push(record.response_excerpt.as_deref());
+            column.truncated.push(record.response_truncated);
             column
                 .duration_ms
                 .push(i32::try_from(record.duration.as_millis()).unwrap_or(i32::MAX));

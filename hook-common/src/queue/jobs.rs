@@ -64,6 +64,8 @@ pub struct AttemptView {
     pub response_status: Option<i16>,
     /// The beginning of the answer's body.
     pub response_excerpt: Option<Vec<u8>>,
+    /// Whether the body went on behind that.
+    pub response_truncated: bool,
     /// The worker that made it.
     pub worker: String,
 }
@@ -86,12 +88,15 @@ FROM hook.job AS j CROSS JOIN LATERAL (
 WHERE j.shard = $1 AND j.job_id = $2";
 
 const ATTEMPTS: &str = "-- attempts
-SELECT attempt, started_at, duration_ms, outcome, error_kind, response_status, response_excerpt, worker
+SELECT attempt, started_at, duration_ms, outcome, error_kind, response_status, response_excerpt,
+    COALESCE(response_truncated, false) AS response_truncated, worker
 FROM (
-    SELECT fence, attempt, started_at, duration_ms, outcome, error_kind, response_status, response_excerpt, worker
+    SELECT fence, attempt, started_at, duration_ms, outcome, error_kind, response_status, response_excerpt,
+        response_truncated, worker
     FROM hook.attempt WHERE shard = $1 AND job_id = $2
     UNION ALL
-    SELECT fence, attempt, started_at, duration_ms, outcome, error_kind, response_status, response_excerpt, worker
+    SELECT fence, attempt, started_at, duration_ms, outcome, error_kind, response_status, response_excerpt,
+        response_truncated, worker
     FROM hook.finished WHERE shard = $1 AND job_id = $2 AND outcome IS NOT NULL
 ) AS a
 ORDER BY fence";
@@ -119,9 +124,9 @@ WITH gone AS (
     WHERE a.shard = $1 AND a.job_id = $2 AND a.bucket = g.bucket
 ), log AS (
     INSERT INTO hook.attempt (shard, bucket, job_id, target_id, fence, attempt, started_at, duration_ms,
-        outcome, error_kind, response_status, response_excerpt, worker)
+        outcome, error_kind, response_status, response_excerpt, response_truncated, worker)
     SELECT $1, -1, job_id, target_id, fence, attempt, started_at, duration_ms, outcome, error_kind,
-        response_status, response_excerpt, worker
+        response_status, response_excerpt, response_truncated, worker
     FROM gone WHERE outcome IS NOT NULL
 ), waiting AS (
     INSERT INTO hook.ready (shard, tier, target_id, run_at, job_id, fence, attempt, bucket, expires_at,

@@ -117,14 +117,15 @@ ORDER BY j.job_id DESC NULLS LAST";
 // Excerpts are cut further than those of a single job: a page may hold fifty thousand of them.
 const ATTEMPTS_OF: &str = "-- attempts_of
 SELECT job_id, attempt, started_at, duration_ms, outcome, error_kind, response_status,
-    substring(response_excerpt FROM 1 FOR 256) AS response_excerpt, worker
+    substring(response_excerpt FROM 1 FOR 256) AS response_excerpt,
+    COALESCE(response_truncated OR length(response_excerpt) > 256, false) AS response_truncated, worker
 FROM (
     SELECT job_id, fence, attempt, started_at, duration_ms, outcome, error_kind, response_status,
-        response_excerpt, worker
+        response_excerpt, response_truncated, worker
     FROM hook.attempt WHERE shard = $1 AND job_id = ANY ($2)
     UNION ALL
     SELECT job_id, fence, attempt, started_at, duration_ms, outcome, error_kind, response_status,
-        response_excerpt, worker
+        response_excerpt, response_truncated, worker
     FROM hook.finished WHERE shard = $1 AND job_id = ANY ($2) AND outcome IS NOT NULL
 ) AS a
 ORDER BY job_id, fence";

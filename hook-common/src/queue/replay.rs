@@ -42,9 +42,9 @@ WITH pick AS MATERIALIZED (
     WHERE a.shard = $1 AND a.job_id = g.job_id AND a.bucket = g.bucket
 ), log AS (
     INSERT INTO hook.attempt (shard, bucket, job_id, target_id, fence, attempt, started_at, duration_ms,
-        outcome, error_kind, response_status, response_excerpt, worker)
+        outcome, error_kind, response_status, response_excerpt, response_truncated, worker)
     SELECT $1, -1, job_id, target_id, fence, attempt, started_at, duration_ms, outcome, error_kind,
-        response_status, response_excerpt, worker
+        response_status, response_excerpt, response_truncated, worker
     FROM gone WHERE outcome IS NOT NULL
 )
 INSERT INTO hook.ready (shard, tier, target_id, run_at, job_id, fence, attempt, bucket, expires_at, timeout_ms)

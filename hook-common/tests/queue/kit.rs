@@ -172,6 +172,7 @@ pub(crate) fn finish(job: LeasedJob, next: Next) -> Finish {
             error_kind: (!delivered).then_some(ErrorKind::HttpStatus),
             response_status: Some(if delivered { 200 } else { 503 }),
             response_excerpt: Some(b"\x00\xff answer".to_vec()),
+            response_truncated: true,
             duration: Duration::from_millis(7),
         },
         next,

@@ -54,6 +54,7 @@ async fn a_delivered_job_ends_completed_with_its_attempt() {
         attempts[0].response_excerpt.as_deref(),
         Some(b"\x00\xff answer".as_slice())
     );
+    assert!(attempts[0].response_truncated);
     assert_eq!(attempts[0].worker, "test-worker");
 }
 

@@ -206,6 +206,7 @@ pub(crate) async fn finish(
                 error_kind: (!delivered).then_some(ErrorKind::HttpStatus),
                 response_status: Some(if delivered { 200 } else { 503 }),
                 response_excerpt: Some(b"answer".to_vec()),
+                response_truncated: false,
                 duration: Duration::from_millis(5),
             },
             next,
