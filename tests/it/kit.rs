@@ -221,3 +221,41 @@ pub(crate) async fn patch_target(stack: &Stack, name: &str, change: &Value) {
     let reply = stack.send(stack.client().patch(url).json(change)).await;
     assert_eq!(reply.status, 200, "{}", reply.text());
 }
+
+/// How much a costly test does: `usual`, or `full` where `HOOK_TEST_FULL` is set.
+pub(crate) fn amount(usual: usize, full: usize) -> usize {
+    if std::env::var_os("HOOK_TEST_FULL").is_some() {
+        full
+    } else {
+        usual
+    }
+}
+
+/// Puts a job into the queue as an application does in its own transaction; the error is what
+/// Postgres says to a job that can never work.
+pub(crate) async fn enqueue_by_sql(pool: &sqlx::PgPool, url: &str) -> sqlx::Result<String> {
+    sqlx::query_scalar("SELECT hook.enqueue($1)")
+        .bind(url)
+        .fetch_one(pool)
+        .await
+}
+
+/// Jobs that are stored, in whatever state.
+pub(crate) async fn stored(pool: &sqlx::PgPool) -> i64 {
+    sqlx::query_scalar("SELECT count(*) FROM hook.job")
+        .fetch_one(pool)
+        .await
+        .expect("jobs can be counted")
+}
+
+/// Asserts how a job ended: its status, the attempts started and what the last one came to.
+#[track_caller]
+pub(crate) fn assert_ended(job: &Value, status: &str, attempt: u32, error_kind: Option<&str>) {
+    let last = attempts(job).last();
+    let kind = last.map_or(&Value::Null, |last| &last["error_kind"]);
+    assert_eq!(
+        (&job["status"], &job["attempt"], kind),
+        (&json!(status), &json!(attempt), &json!(error_kind)),
+        "{job}"
+    );
+}

@@ -5,6 +5,7 @@
     reason = "seeds and figures are part of a test's report"
 )]
 
+mod canary;
 mod clocks;
 mod destinations;
 mod examples;
