@@ -276,7 +276,12 @@ async fn sd_02_to_sd_16_no_answer_of_a_dns_server_reaches_a_canary() {
     let id = field.stack.enqueue_to(&field.url("sd-16.test")).await;
     let job = field.stack.wait_final(&id, LIMIT).await;
     assert_ended(&job, "completed", 1, None);
-    let growth = field.stack.worker().usage().rss_bytes.saturating_sub(before);
+    let growth = field
+        .stack
+        .worker()
+        .usage()
+        .rss_bytes
+        .saturating_sub(before);
     assert!(growth < 1024 * 1024, "grew by {growth} bytes");
     // SD-12, SD-15, DEL-11: what has no address now may have one later.
     for (name, reply) in [
@@ -299,7 +304,11 @@ async fn sd_02_to_sd_16_no_answer_of_a_dns_server_reaches_a_canary() {
 #[tokio::test]
 async fn del_01_sr_02_to_sr_06_no_redirect_reaches_a_canary() {
     let script = Script::new(|request, _| {
-        let status = request.path.split('/').nth(1).and_then(|text| text.parse().ok());
+        let status = request
+            .path
+            .split('/')
+            .nth(1)
+            .and_then(|text| text.parse().ok());
         let place = request.header("x-place").unwrap_or("/end").to_owned();
         Answer::status(status.unwrap_or(404))
             .header("location", place.clone())
@@ -334,7 +343,10 @@ async fn del_01_sr_02_to_sr_06_no_redirect_reaches_a_canary() {
         assert_eq!(attempts(&job)[0]["response_status"], status);
         let requests = field.sink.requests_for(&id);
         assert_eq!(requests.len(), 1);
-        assert_eq!((&requests[0].method[..], &requests[0].body[..]), ("POST", &b"{\"n\":1}"[..]));
+        assert_eq!(
+            (&requests[0].method[..], &requests[0].body[..]),
+            ("POST", &b"{\"n\":1}"[..])
+        );
         assert!(requests[0].path.ends_with("/start"));
     }
     let target = field.stack.get("/v1/targets/127.0.0.7").await.json();
@@ -366,7 +378,11 @@ async fn sd_20_to_sd_31_inner_names_are_refused_unasked() {
         .stack
         .enqueue(&json!({"url": field.url("xn--localhost-.test")}))
         .await;
-    assert_eq!((reply.status, &reply.code()[..]), (422, "url_invalid"), "SD-31");
+    assert_eq!(
+        (reply.status, &reply.code()[..]),
+        (422, "url_invalid"),
+        "SD-31"
+    );
     assert_eq!(field.dns.asked().len(), 0);
     // A public name is looked up, and what it leads to is closed.
     let id = field.stack.enqueue_to(&field.url("victim.test")).await;

@@ -5,14 +5,21 @@
     reason = "seeds and figures are part of a test's report"
 )]
 
+mod any_answer;
+mod bytes;
 mod canary;
 mod clocks;
 mod destinations;
 mod examples;
+mod floods;
+mod hang_ups;
 mod holds;
 mod kills;
 mod kit;
 mod poison;
 mod retries;
+mod rows;
+mod secrecy;
 mod tidy;
+mod tls;
 mod whole_path;
