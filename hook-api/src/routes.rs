@@ -45,6 +45,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
             "/v1/targets/{target}",
             get(targets::get).patch(targets::patch),
         )
+        .route("/v1/targets/{target}/history", get(targets::history))
         .route("/v1/targets/{target}/pause", post(targets::pause))
         .route("/v1/targets/{target}/resume", post(targets::resume))
         .route("/v1/queues", get(queues::list))

@@ -8,7 +8,7 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use hook_common::{
     headers::is_secret,
     job::{ErrorKind, JobId, Method, Outcome, Status, Tier},
-    queue::{AttemptView, HEADERS_CONTEXT, JobView, TargetView},
+    queue::{AttemptView, HEADERS_CONTEXT, JobView, TargetHour, TargetView},
     seal::Sealer,
 };
 use serde::Serialize;
@@ -86,6 +86,18 @@ pub(crate) struct TargetJson {
     latency_p95_ms: Option<i32>,
 }
 
+/// One hour of a target as JSON.
+#[derive(Serialize)]
+pub(crate) struct TargetHourJson {
+    hour: String,
+    attempts: i64,
+    delivered: i64,
+    retryable: i64,
+    permanent: i64,
+    /// Of one attempt.
+    mean_duration_ms: i64,
+}
+
 impl JobJson {
     pub(crate) fn new(job: JobView, attempts: Vec<AttemptView>, shown: Shown<'_>) -> Self {
         let headers = headers_of(&job, shown);
@@ -136,6 +148,20 @@ impl AttemptJson {
             response_excerpt: excerpt.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()),
             response_truncated: attempt.response_truncated,
             worker: attempt.worker,
+        }
+    }
+}
+
+impl TargetHourJson {
+    pub(crate) fn new(TargetHour { hour, counts }: TargetHour) -> Self {
+        let attempts = counts.attempts();
+        Self {
+            hour: time(hour),
+            attempts,
+            delivered: counts.delivered,
+            retryable: counts.retryable,
+            permanent: counts.permanent,
+            mean_duration_ms: counts.duration_ms / attempts.max(1),
         }
     }
 }

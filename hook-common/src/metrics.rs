@@ -11,6 +11,8 @@ use std::fmt::Write as _;
 
 use ::metrics::{Counter, Gauge, Histogram, Label};
 
+use crate::config::Binary;
+
 pub mod api;
 pub mod janitor;
 pub mod process;
@@ -189,11 +191,27 @@ impl Unit {
     }
 }
 
+/// Shows the counters that every process and this binary have from 0 on, before anything is
+/// counted, so that the first event is an increase and not a series that appears. Counters with
+/// labels appear with their first event.
+pub fn begin_at_zero(binary: Binary) {
+    let own = |group: &&Group| group.binary.is_none_or(|owner| owner == binary);
+    let metrics = GROUPS.iter().filter(own).flat_map(|group| group.metrics);
+    for metric in metrics.filter(|metric| metric.labels.is_empty()) {
+        match metric.kind {
+            Kind::Counter => metric.counter(&[]).increment(0),
+            Kind::Gauge | Kind::Histogram => {}
+        }
+    }
+}
+
 /// The metrics of one part of the product.
 #[derive(Clone, Copy, Debug)]
 pub struct Group {
     /// Who exports them.
     pub title: &'static str,
+    /// The program that does; `None` for all.
+    pub binary: Option<Binary>,
     /// The metrics.
     pub metrics: &'static [Metric],
 }
@@ -202,18 +220,22 @@ pub struct Group {
 pub const GROUPS: &[Group] = &[
     Group {
         title: "Every process",
+        binary: None,
         metrics: process::ALL,
     },
     Group {
         title: "hook-api",
+        binary: Some(Binary::Api),
         metrics: api::ALL,
     },
     Group {
         title: "hook-worker",
+        binary: Some(Binary::Worker),
         metrics: worker::ALL,
     },
     Group {
         title: "hook-janitor",
+        binary: Some(Binary::Janitor),
         metrics: janitor::ALL,
     },
 ];

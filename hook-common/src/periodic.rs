@@ -16,7 +16,8 @@ use crate::{
     lifecycle::{Stop, within},
     metrics::{
         process::{
-            LOOP_LAST_SUCCESS_TIMESTAMP_SECONDS, LOOP_RUN_DURATION_SECONDS, LOOP_RUNS_TOTAL,
+            LOOP_INTERVAL_SECONDS, LOOP_LAST_SUCCESS_TIMESTAMP_SECONDS, LOOP_RUN_DURATION_SECONDS,
+            LOOP_RUNS_TOTAL,
         },
         unix_seconds,
     },
@@ -98,6 +99,9 @@ impl Interval {
         LOOP_LAST_SUCCESS_TIMESTAMP_SECONDS
             .gauge(&[self.name])
             .set(0.0);
+        LOOP_INTERVAL_SECONDS
+            .gauge(&[self.name])
+            .set(self.every.as_secs_f64());
         if self.first == First::AfterInterval {
             stop.pause(self.pause_length()).await;
         }

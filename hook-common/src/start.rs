@@ -153,6 +153,7 @@ where
     let version = env!("CARGO_PKG_VERSION");
     info!(binary, version, "starting");
     let recorded = metrics::install();
+    metrics::begin_at_zero(common.binary);
     BUILD_INFO.gauge(&[binary, version]).set(1.0);
     let readiness = Readiness::new(stop.clone());
     readiness.require(crate::db::SCHEMA);

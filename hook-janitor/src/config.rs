@@ -14,6 +14,9 @@ pub struct Config {
     /// How long finished jobs stay. Too small loses the record of deliveries, too large costs
     /// disk.
     pub retention: Retention,
+    /// How long the hourly numbers of each target stay. Too small forgets what a bad day is to be
+    /// compared with, too large costs disk.
+    pub history_retention: Duration,
     /// Attempts of a job that gives no number: a lost one may have been its last.
     pub max_attempts: i16,
     /// How often workers confirm a penalty; one that is not confirmed is not shown.
@@ -32,6 +35,7 @@ impl Config {
                 completed: reader.duration("HOOK_RETENTION_COMPLETED"),
                 failed: reader.duration("HOOK_RETENTION_FAILED"),
             },
+            history_retention: reader.duration("HOOK_RETENTION_HISTORY"),
             max_attempts: i16::try_from(reader.count("HOOK_MAX_ATTEMPTS", 1..=100))
                 .expect("the range ends at 100"),
             penalty_refresh: reader.duration("HOOK_PENALTY_REFRESH"),

@@ -14,14 +14,19 @@ use hook_common::{
 };
 use tracing::warn;
 
-use crate::{leader::Leadership, purge::Purge, reap::Reap, stats::Stats, targets::Targets};
+use crate::{
+    leader::Leadership, purge::Purge, reap::Reap, stats::Stats, tally::Tally, targets::Targets,
+};
 
 mod config;
 pub mod leader;
 pub mod purge;
 pub mod reap;
 pub mod stats;
+pub mod tally;
 pub mod targets;
+
+mod totals;
 
 pub use config::Config;
 
@@ -76,6 +81,17 @@ pub async fn run(config: Config, mut context: start::Context) -> anyhow::Result<
     spawn(&mut context, interval, move || {
         let targets = Arc::clone(&targets);
         async move { targets.run_once().await.map(drop) }
+    });
+
+    let tally = Arc::new(Tally::new(
+        queue.clone(),
+        Arc::clone(&leadership),
+        config.history_retention,
+    ));
+    let interval = Interval::new("tally", config.interval, limit);
+    spawn(&mut context, interval, move || {
+        let tally = Arc::clone(&tally);
+        async move { tally.run_once().await.map(drop) }
     });
 
     let stats = Arc::new(Stats::new(

@@ -9,20 +9,22 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use anyhow::Context as _;
 use chrono::{DateTime, Utc};
 use hook_common::{
-    job::{QueueName, Status, Tier},
+    job::{Outcome, QueueName, Status, Tier},
     metrics::{
         janitor::{
-            BUCKETS_IN_USE, DEAD_ROWS, OLDEST_FINISHED_AGE_SECONDS, OLDEST_TRANSACTION_AGE_SECONDS,
-            QUEUE_JOBS, QUEUE_OLDEST_DUE_AGE_SECONDS, TARGET_METRICS_LIMIT, TARGET_PENALTY,
-            TARGET_WAITING_JOBS,
+            BUCKETS_IN_USE, DB_SIZE_BYTES, DB_TABLE_BYTES, DEAD_ROWS, OLDEST_FINISHED_AGE_SECONDS,
+            OLDEST_TRANSACTION_AGE_SECONDS, QUEUE_JOBS, QUEUE_OLDEST_DUE_AGE_SECONDS,
+            TARGET_ATTEMPT_DURATION_SECONDS_TOTAL, TARGET_ATTEMPTS_TOTAL, TARGET_METRICS_LIMIT,
+            TARGET_OUTCOMES_TOTAL, TARGET_PENALTY, TARGET_WAITING_JOBS,
         },
         replaced::{self, Series},
     },
-    queue::{self, BucketUse, FinishedJobs, Queue, Sample},
+    queue::{self, AttemptCounts, BucketUse, FinishedJobs, Queue, Sample, TargetGauge},
+    target::TargetId,
 };
 use tokio::{sync::Mutex, time::Instant};
 
-use crate::leader::Leadership;
+use crate::{leader::Leadership, totals::Totals};
 
 /// The name of what is published.
 pub(crate) const SET: &str = "janitor";
@@ -53,6 +55,7 @@ pub struct Stats {
     targets_max: usize,
     stale_after: Duration,
     closed: Mutex<HashMap<i16, Measured>>,
+    totals: Mutex<Totals>,
 }
 
 /// Numbers of a closed bucket.
@@ -88,6 +91,7 @@ impl Stats {
             targets_max,
             stale_after: penalty_refresh * queue::STALE_REFRESHES,
             closed: Mutex::default(),
+            totals: Mutex::default(),
         }
     }
 
@@ -97,8 +101,7 @@ impl Stats {
     /// When a statement failed; what was shown before stays.
     pub async fn run_once(&self) -> anyhow::Result<Report> {
         if !self.leadership.leads() {
-            replaced::withdraw(SET);
-            return Ok(Report::default());
+            return Ok(self.show_nothing().await);
         }
         let pages = self.queue.ready_pages().await;
         let pages = pages.context("measuring the table of waiting jobs")?;
@@ -109,11 +112,17 @@ impl Stats {
         self.measure_database(&mut series).await?;
         // The lead may have been lost meanwhile, and somebody else may show the same.
         if !self.leadership.leads() {
-            replaced::withdraw(SET);
-            return Ok(Report::default());
+            return Ok(self.show_nothing().await);
         }
         replaced::publish(SET, &series);
         Ok(Report { series })
+    }
+
+    /// The next time that this janitor leads, its counters begin anew.
+    async fn show_nothing(&self) -> Report {
+        self.totals.lock().await.forget();
+        replaced::withdraw(SET);
+        Report::default()
     }
 
     async fn measure_queues(&self, sample: Sample, series: &mut Vec<Series>) -> anyhow::Result<()> {
@@ -206,20 +215,44 @@ impl Stats {
     ) -> anyhow::Result<()> {
         let worst = self
             .queue
-            .worst_targets(sample, self.stale_after, self.targets_max);
-        let worst = worst.await.context("looking for the worst targets")?;
-        // A target may bear the name of the label for the rest.
-        let mut shown: HashMap<String, (i64, i16)> = HashMap::from([(OTHER.to_owned(), (0, 0))]);
-        for target in worst {
-            let name = target.name.unwrap_or_else(|| OTHER.to_owned());
-            let (waiting, penalty) = shown.entry(name).or_default();
-            *waiting += target.waiting;
-            *penalty = target.penalty.max(*penalty);
+            .worst_targets(sample, self.stale_after, self.targets_max, OTHER);
+        let mut worst = worst.await.context("looking for the worst targets")?;
+        if worst.iter().all(|target| target.name.is_some()) {
+            worst.push(TargetGauge {
+                target_id: None,
+                name: None,
+                waiting: 0,
+                penalty: 0,
+            });
         }
-        for (name, (waiting, penalty)) in shown {
-            let waiting = Series::new(&TARGET_WAITING_JOBS, &[&name], float(waiting));
-            let penalty = Series::new(&TARGET_PENALTY, &[&name], f64::from(penalty));
+        for target in &worst {
+            let name = target.name.as_deref().unwrap_or(OTHER);
+            let waiting = Series::new(&TARGET_WAITING_JOBS, &[name], float(target.waiting));
+            let penalty = Series::new(&TARGET_PENALTY, &[name], f64::from(target.penalty));
             series.extend([waiting, penalty]);
+        }
+        self.count_attempts(&worst, series).await
+    }
+
+    async fn count_attempts(
+        &self,
+        worst: &[TargetGauge],
+        series: &mut Vec<Series>,
+    ) -> anyhow::Result<()> {
+        let ids = worst.iter().filter_map(|target| target.target_id);
+        let in_view: Vec<TargetId> = ids.map(TargetId).collect();
+        let read = self.queue.attempt_totals(&in_view).await;
+        let read = read.context("reading the totals of attempts")?;
+        let shown = self.totals.lock().await.show(&in_view, &read);
+        for target in worst {
+            let id = target.target_id.map(TargetId);
+            let counts = id.map_or(Some(&shown.other), |id| shown.targets.get(&id));
+            let name = target.name.as_deref().unwrap_or(OTHER);
+            series.extend(
+                counts
+                    .into_iter()
+                    .flat_map(|counts| attempts(name, *counts)),
+            );
         }
         Ok(())
     }
@@ -235,8 +268,35 @@ impl Stats {
         for row in dead.context("asking for dead rows")? {
             series.push(Series::new(&DEAD_ROWS, &[&row.table_name], float(row.dead)));
         }
+        let sizes = self.queue.table_sizes().await;
+        for row in sizes.context("asking for sizes")? {
+            let bytes = float(row.bytes);
+            series.push(match &row.table_name {
+                Some(table) => Series::new(&DB_TABLE_BYTES, &[table], bytes),
+                None => Series::new(&DB_SIZE_BYTES, &[], bytes),
+            });
+        }
         Ok(())
     }
+}
+
+/// The counters of one target.
+fn attempts(name: &str, counts: AttemptCounts) -> impl Iterator<Item = Series> {
+    let all = Series::new(&TARGET_ATTEMPTS_TOTAL, &[name], float(counts.attempts()));
+    let took = seconds(counts.duration_ms);
+    let took = Series::new(&TARGET_ATTEMPT_DURATION_SECONDS_TOTAL, &[name], took);
+    let outcomes = Outcome::ALL.iter().map(move |outcome| {
+        let number = match outcome {
+            Outcome::Delivered => counts.delivered,
+            Outcome::Retryable => counts.retryable,
+            Outcome::Permanent => counts.permanent,
+        };
+        (outcome.as_str(), number)
+    });
+    let outcomes: Vec<Series> = outcomes
+        .map(|(word, number)| Series::new(&TARGET_OUTCOMES_TOTAL, &[name, word], float(number)))
+        .collect();
+    [all, took].into_iter().chain(outcomes)
 }
 
 #[expect(

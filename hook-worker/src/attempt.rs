@@ -223,6 +223,9 @@ impl Attempts {
         metric::ATTEMPTS_TOTAL
             .counter(&[queue, report.outcome.as_str(), kind])
             .increment(1);
+        if report.error_kind == Some(ErrorKind::InvalidRequest) {
+            metric::POISON_JOBS_TOTAL.counter(&[]).increment(1);
+        }
         metric::ATTEMPT_DURATION_SECONDS
             .histogram(&[report.outcome.as_str()])
             .record(leased.at.elapsed());

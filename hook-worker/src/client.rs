@@ -7,11 +7,12 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
-use hook_common::url_rules::Scheme;
+use hook_common::{metrics::worker as metric, url_rules::Scheme};
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
     address_guard::AddressGuard,
+    classify,
     client::{
         answer::{Answer, ReadLimits},
         connect::{Connected, Connector},
@@ -103,9 +104,17 @@ impl Client {
         })
     }
 
-    /// Closes connections that are of no more use. To be called about once a second.
+    /// Closes connections that are of no more use, and shows how many are left. To be called
+    /// about once a second.
     pub fn sweep(&self) {
         self.pool.sweep();
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "a process has far fewer than 2^52 connections"
+        )]
+        metric::CONNECTIONS
+            .gauge(&[])
+            .set(self.pooled_connections() as f64);
     }
 
     /// How many connections the pool holds: idle ones, and HTTP/2 ones whether in use or not.
@@ -143,6 +152,7 @@ impl Client {
             .await
             .unwrap_or_else(|_| Err(Failure::timeout("the name was not resolved in time")))?;
         if let Some(pooled) = self.pool.take(&route.key, Some(&route.addresses)) {
+            metric::CONNECTION_REUSES_TOTAL.counter(&[]).increment(1);
             match self.exchange(pooled, outgoing, &route, limits).await {
                 Err(failure) if failure.unanswered => {}
                 result => return result,
@@ -152,8 +162,13 @@ impl Client {
         let connected = self
             .connector
             .connect(&outgoing.endpoint, &route.addresses, until)
-            .await?;
-        let fresh = match connected {
+            .await;
+        let result = match &connected {
+            Ok(_) => "ok",
+            Err(failure) => classify::transport(failure.error).1.as_str(),
+        };
+        metric::CONNECTS_TOTAL.counter(&[result]).increment(1);
+        let fresh = match connected? {
             Connected::Http1(connection) => Pooled::Http1(connection),
             Connected::Http2(connection) => {
                 let Some(stream) = connection.open_stream() else {

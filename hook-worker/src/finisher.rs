@@ -47,9 +47,31 @@ pub(crate) struct FinishQueue(mpsc::Sender<Pending>);
 #[derive(Debug)]
 struct Pending {
     finish: Finish,
+    waiting: Waiting,
+}
+
+/// How a result has fared so far; it counts as waiting until this is dropped.
+#[derive(Debug)]
+struct Waiting {
     since: Instant,
     /// Postgres refused it before, which was logged then.
     refused: bool,
+}
+
+impl Waiting {
+    fn begin() -> Self {
+        metric::FINISH_WAITING.gauge(&[]).increment(1.0);
+        Self {
+            since: Instant::now(),
+            refused: false,
+        }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        metric::FINISH_WAITING.gauge(&[]).decrement(1.0);
+    }
 }
 
 impl FinishQueue {
@@ -57,8 +79,7 @@ impl FinishQueue {
     pub(crate) async fn send(&self, finish: Finish) {
         let pending = Pending {
             finish,
-            since: Instant::now(),
-            refused: false,
+            waiting: Waiting::begin(),
         };
         // The finisher outlives every sender; were it gone, the lease would still expire.
         if self.0.send(pending).await.is_err() {
@@ -76,6 +97,7 @@ pub(crate) struct Finisher {
 impl Finisher {
     pub(crate) fn new(shared: Arc<Shared>) -> (FinishQueue, Self) {
         let (sender, receiver) = mpsc::channel(shared.config.policy.slots);
+        metric::FINISH_WAITING.gauge(&[]).set(0.0);
         (
             FinishQueue(sender),
             Self {
@@ -180,10 +202,10 @@ async fn write(shared: &Shared, batch: Vec<Pending>, stop: &Stop) -> Vec<Pending
                     .counter(&[fault.as_str()])
                     .increment(1);
                 let mut pending = batch.pop().expect("a batch of one");
-                if !pending.refused {
+                if !pending.waiting.refused {
                     let id = pending.finish.lease.job_id;
                     error!(job.id = %id, "Postgres refuses the result of this job; it is kept until its lease ends");
-                    pending.refused = true;
+                    pending.waiting.refused = true;
                 }
                 refused.push(pending);
             }
@@ -194,7 +216,7 @@ async fn write(shared: &Shared, batch: Vec<Pending>, stop: &Stop) -> Vec<Pending
 
 /// False for a result whose lease is certainly over.
 fn keep(pending: &Pending, lease: Duration) -> bool {
-    let kept = pending.since.elapsed() < lease * 2;
+    let kept = pending.waiting.since.elapsed() < lease * 2;
     if !kept {
         metric::LEASES_LOST_TOTAL.counter(&[]).increment(1);
     }
@@ -204,10 +226,10 @@ fn keep(pending: &Pending, lease: Duration) -> bool {
 /// Runs one finish statement; the results stay in `batch` if it fails.
 async fn write_once(shared: &Shared, batch: &mut Vec<Pending>) -> Result<(), Fault> {
     let begun = Instant::now();
-    let known = batch.iter().all(|pending| pending.refused);
-    let (mut finishes, rest): (Vec<Finish>, Vec<(Instant, bool)>) = batch
+    let known = batch.iter().all(|pending| pending.waiting.refused);
+    let (mut finishes, rest): (Vec<Finish>, Vec<Waiting>) = batch
         .drain(..)
-        .map(|pending| (pending.finish, (pending.since, pending.refused)))
+        .map(|pending| (pending.finish, pending.waiting))
         .unzip();
     let written = within(
         shared.statement_deadline,
@@ -219,6 +241,13 @@ async fn write_once(shared: &Shared, batch: &mut Vec<Pending>) -> Result<(), Fau
             metric::FINISH_DURATION_SECONDS
                 .histogram(&[])
                 .record(begun.elapsed());
+            #[expect(
+                clippy::cast_precision_loss,
+                reason = "a batch has few hundred results"
+            )]
+            metric::FINISH_JOBS
+                .histogram(&[])
+                .record(finishes.len() as f64);
             wake_retries(shared, &finishes, &finished);
             return Ok(());
         }
@@ -238,11 +267,7 @@ async fn write_once(shared: &Shared, batch: &mut Vec<Pending>) -> Result<(), Fau
         finishes
             .into_iter()
             .zip(rest)
-            .map(|(finish, (since, refused))| Pending {
-                finish,
-                since,
-                refused,
-            }),
+            .map(|(finish, waiting)| Pending { finish, waiting }),
     );
     Err(failed)
 }

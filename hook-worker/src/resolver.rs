@@ -27,6 +27,7 @@ use hickory_resolver::{
     proto::rr::Name,
     system_conf,
 };
+use hook_common::metrics::worker as metric;
 use tokio::time::Instant;
 
 use crate::{classify::TransportError, client::failure::Failure, resolver::hosts::HostsFile};
@@ -105,7 +106,12 @@ impl Resolver {
         if let Some(addresses) = self.remembered(name, now) {
             return Ok(addresses);
         }
-        let (addresses, ttl) = self.ask(name).await?;
+        let asked = self.ask(name).await;
+        let result = if asked.is_ok() { "ok" } else { "failed" };
+        metric::DNS_DURATION_SECONDS
+            .histogram(&[result])
+            .record(now.elapsed());
+        let (addresses, ttl) = asked?;
         if !ttl.is_zero() {
             let until = now + ttl.clamp(KEPT_MIN, KEPT_MAX);
             self.remember(name, Arc::clone(&addresses), until);

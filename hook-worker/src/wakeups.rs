@@ -46,6 +46,9 @@ impl Sweeper {
                 .queue
                 .sweep(self.after, shared.config.tiers(), SWEEP_LIMIT)
                 .await?;
+            metric::WAKEUPS_TOTAL
+                .counter(&["sweep"])
+                .increment(swept.len() as u64);
             let now = shared.now();
             {
                 let mut heads = shared.heads();

@@ -16,13 +16,17 @@ use crate::{
     fields::Fields,
     problem::{Changes, Refusal},
     query::Query,
-    view::TargetJson,
+    view::{TargetHourJson, TargetJson},
 };
 
 /// Targets of a list, unless asked for otherwise.
 const LIST_TARGETS: usize = 50;
 /// Most targets of a list.
 const LIST_TARGETS_MAX: usize = 500;
+/// Hours of a history, unless asked for otherwise.
+const HISTORY_HOURS: usize = 48;
+/// Most hours of a history.
+const HISTORY_HOURS_MAX: usize = 500;
 /// Largest number of attempts at one time that can be set.
 const IN_FLIGHT_MAX: usize = 1_000_000;
 /// Largest rate that can be set, in attempts a second.
@@ -35,6 +39,11 @@ type TargetPath = Result<Path<String>, PathRejection>;
 #[derive(Serialize)]
 struct ListJson {
     targets: Vec<TargetJson>,
+}
+
+#[derive(Serialize)]
+struct HistoryJson {
+    hours: Vec<TargetHourJson>,
 }
 
 /// `GET /v1/targets`
@@ -55,6 +64,21 @@ pub(super) async fn list(State(app): Shared, request: Request) -> Answer {
 pub(super) async fn get(State(app): Shared, path: TargetPath, request: Request) -> Answer {
     let _admitted = app.admission.without_body(request, Access::Manage)?;
     show(&app, &target_of(path)?).await
+}
+
+/// `GET /v1/targets/{target}/history`
+pub(super) async fn history(State(app): Shared, path: TargetPath, request: Request) -> Answer {
+    let admitted = app.admission.without_body(request, Access::Manage)?;
+    let target = target_of(path)?;
+    let mut query = Query::of(&admitted.parts.uri, &["from", "to", "limit"]);
+    let (from, to) = (query.time("from"), query.time("to"));
+    let limit = query.limit(HISTORY_HOURS, HISTORY_HOURS_MAX);
+    query.finish()?;
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let hours = app.queue.target_history(&target, from, to, limit);
+    let hours = app.ask(Changes::Nothing, hours).await?;
+    let hours = hours.into_iter().map(TargetHourJson::new).collect();
+    Ok(json_of(StatusCode::OK, &HistoryJson { hours }))
 }
 
 /// `POST /v1/targets/{target}/pause`

@@ -119,6 +119,7 @@ async fn an_enqueue_token_manages_nothing() {
         ("POST", "/v1/jobs/replay".to_owned()),
         ("GET", "/v1/targets".to_owned()),
         ("GET", "/v1/targets/x".to_owned()),
+        ("GET", "/v1/targets/x/history".to_owned()),
         ("PATCH", "/v1/targets/x".to_owned()),
         ("POST", "/v1/targets/x/pause".to_owned()),
         ("POST", "/v1/targets/x/resume".to_owned()),

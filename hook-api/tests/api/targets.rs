@@ -51,6 +51,39 @@ async fn a_target_is_seen_with_its_jobs() {
 }
 
 #[tokio::test]
+async fn the_history_of_a_target_is_seen_hour_by_hour() {
+    let api = Api::start().await;
+    let none = api.get("/v1/targets/a.example/history").await;
+    assert_eq!((none.status, none.json), (200, json!({"hours": []})));
+    sqlx::query(
+        "INSERT INTO hook.target_hour (shard, target_id, hour, delivered, retryable, permanent, duration_ms)
+        SELECT 0, hook.target_id('a.example'), '2026-01-01T00:00:00Z'::timestamptz + n * interval '1 hour',
+            n, 2, 1, 100 FROM generate_series(0, 5) AS n",
+    )
+    .execute(&api.pool)
+    .await
+    .unwrap();
+    let path =
+        "/v1/targets/a.example/history?from=2026-01-01T01:00:00Z&to=2026-01-01T05:00:00Z&limit=2";
+    let answer = api.get(path).await;
+    let hour = |hour: &str, delivered: i64, mean: i64| {
+        json!({"hour": hour, "attempts": delivered + 3, "delivered": delivered, "retryable": 2,
+            "permanent": 1, "mean_duration_ms": mean})
+    };
+    let expected = [
+        hour("2026-01-01T04:00:00.000Z", 4, 14),
+        hour("2026-01-01T03:00:00.000Z", 3, 16),
+    ];
+    assert_eq!(answer.json, json!({ "hours": expected }));
+    let bad = "/v1/targets/a.example/history?limit=0&from=yesterday&hour=3";
+    let refused = api.get(bad).await;
+    refused.assert_problem(422, "unknown_field");
+    for pointer in ["/hour", "/from", "/limit"] {
+        refused.assert_names(pointer);
+    }
+}
+
+#[tokio::test]
 async fn pause_and_resume() {
     let api = Api::start().await;
     let answer = api

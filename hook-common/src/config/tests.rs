@@ -287,6 +287,7 @@ fn every_setting_of_the_contract_is_known() {
         "HOOK_LEASE",
         "HOOK_RETENTION_COMPLETED",
         "HOOK_RETENTION_FAILED",
+        "HOOK_RETENTION_HISTORY",
         "HOOK_JANITOR_INTERVAL",
         "HOOK_LOG",
         "HOOK_LOG_FORMAT",

@@ -57,6 +57,12 @@ pub const LAST_PURGE_SUCCESS_TIMESTAMP_SECONDS: Metric = Metric::gauge_of(
     "Unix time of the last purge that succeeded.",
 )
 .in_unit(Unit::Seconds);
+/// Hours of targets purged.
+pub const HISTORY_HOURS_PURGED_TOTAL: Metric = Metric::counter_of(
+    "hook_janitor_history_hours_purged_total",
+    &[],
+    "Hourly numbers of targets removed after their retention.",
+);
 /// Oldest finished job.
 pub const OLDEST_FINISHED_AGE_SECONDS: Metric = Metric::gauge_of(
     "hook_janitor_oldest_finished_age_seconds",
@@ -81,14 +87,21 @@ pub const QUEUE_OLDEST_DUE_AGE_SECONDS: Metric = Metric::gauge_of(
 pub const TARGET_ATTEMPTS_TOTAL: Metric = Metric::counter_of(
     "hook_target_attempts_total",
     &["target"],
-    "Attempts at the worst targets, the rest summed as `other`.",
+    "Attempts at the worst targets since the database was made, the rest summed as `other`.",
 );
-/// Failed attempts by target.
-pub const TARGET_FAILURES_TOTAL: Metric = Metric::counter_of(
-    "hook_target_failures_total",
+/// Attempts by target and outcome.
+pub const TARGET_OUTCOMES_TOTAL: Metric = Metric::counter_of(
+    "hook_target_outcomes_total",
+    &["target", "outcome"],
+    "The same by outcome; `outcome` is `delivered`, `retryable` or `permanent`.",
+);
+/// Time of attempts by target.
+pub const TARGET_ATTEMPT_DURATION_SECONDS_TOTAL: Metric = Metric::counter_of(
+    "hook_target_attempt_duration_seconds_total",
     &["target"],
-    "Attempts that did not deliver, at the worst targets, the rest summed as `other`.",
-);
+    "Time that these attempts took; its rate is the number of slots that the target holds, and divided by the rate of attempts their mean duration.",
+)
+.in_unit(Unit::Seconds);
 /// Waiting jobs by target.
 pub const TARGET_WAITING_JOBS: Metric = Metric::gauge_of(
     "hook_target_waiting_jobs",
@@ -113,6 +126,20 @@ pub const DEAD_ROWS: Metric = Metric::gauge_of(
     &["table"],
     "Dead rows that vacuum has not removed, as Postgres estimates them, by table.",
 );
+/// Size of the database.
+pub const DB_SIZE_BYTES: Metric = Metric::gauge_of(
+    "hook_db_size_bytes",
+    &[],
+    "Size of the whole database, whatever else is in it.",
+)
+.in_unit(Unit::Bytes);
+/// Size by table.
+pub const DB_TABLE_BYTES: Metric = Metric::gauge_of(
+    "hook_db_table_bytes",
+    &["table"],
+    "Size of each table of the queue, with its partitions and indexes.",
+)
+.in_unit(Unit::Bytes);
 /// Oldest open transaction.
 pub const OLDEST_TRANSACTION_AGE_SECONDS: Metric = Metric::gauge_of(
     "hook_janitor_oldest_transaction_age_seconds",
@@ -132,14 +159,18 @@ pub const ALL: &[Metric] = &[
     BUCKETS_IN_USE,
     IDEMPOTENCY_KEYS_PURGED_TOTAL,
     LAST_PURGE_SUCCESS_TIMESTAMP_SECONDS,
+    HISTORY_HOURS_PURGED_TOTAL,
     OLDEST_FINISHED_AGE_SECONDS,
     QUEUE_JOBS,
     QUEUE_OLDEST_DUE_AGE_SECONDS,
     TARGET_ATTEMPTS_TOTAL,
-    TARGET_FAILURES_TOTAL,
+    TARGET_OUTCOMES_TOTAL,
+    TARGET_ATTEMPT_DURATION_SECONDS_TOTAL,
     TARGET_WAITING_JOBS,
     TARGET_PENALTY,
     TARGET_METRICS_LIMIT,
     DEAD_ROWS,
+    DB_SIZE_BYTES,
+    DB_TABLE_BYTES,
     OLDEST_TRANSACTION_AGE_SECONDS,
 ];

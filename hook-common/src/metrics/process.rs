@@ -84,6 +84,13 @@ pub const LOOP_LAST_SUCCESS_TIMESTAMP_SECONDS: Metric = Metric::gauge_of(
     "Unix time of the last run of a periodic loop that succeeded; 0 before the first.",
 )
 .in_unit(Unit::Seconds);
+/// Interval of a periodic loop.
+pub const LOOP_INTERVAL_SECONDS: Metric = Metric::gauge_of(
+    "hook_loop_interval_seconds",
+    &["loop"],
+    "Pause between two runs of a periodic loop.",
+)
+.in_unit(Unit::Seconds);
 
 /// Whether Postgres answers.
 pub const DB_UP: Metric = Metric::gauge_of(
@@ -131,6 +138,7 @@ pub const ALL: &[Metric] = &[
     LOOP_RUNS_TOTAL,
     LOOP_RUN_DURATION_SECONDS,
     LOOP_LAST_SUCCESS_TIMESTAMP_SECONDS,
+    LOOP_INTERVAL_SECONDS,
     DB_UP,
     DB_PING_DURATION_SECONDS,
     DB_POOL_CONNECTIONS,

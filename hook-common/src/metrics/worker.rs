@@ -91,25 +91,19 @@ pub const LEASES_RETURNED_TOTAL: Metric = Metric::counter_of(
 pub const HEADS: Metric = Metric::gauge_of(
     "hook_worker_heads",
     &["state"],
-    "Targets that this worker knows to have work; `state` is `ready`, `capped`, `penalised`, `held` or `paused`.",
+    "Targets and queues that this worker knows to have work; `state` is `known` or `due`, which are those among them that have work now.",
 );
 /// Why the loop woke.
 pub const WAKEUPS_TOTAL: Metric = Metric::counter_of(
     "hook_worker_wakeups_total",
     &["source"],
-    "Times the dequeue loop woke; `source` is `notify`, `poll`, `sweep`, `permit` or `due`.",
+    "Targets that this worker learned to have work; `source` is `notification` or `sweep`.",
 );
 /// Duration of a sweep.
 pub const SWEEP_DURATION_SECONDS: Metric = Metric::seconds_of(
     "hook_worker_sweep_duration_seconds",
     &[],
     "Duration of one bounded sweep for targets with work.",
-);
-/// Targets found by the sweep.
-pub const SWEEP_FOUND_TOTAL: Metric = Metric::counter_of(
-    "hook_worker_sweep_found_total",
-    &[],
-    "Targets with work that only the sweep found.",
 );
 /// LISTEN works.
 pub const LISTENER_UP: Metric = Metric::gauge_of(
@@ -157,8 +151,8 @@ pub const PROBES_TOTAL: Metric = Metric::counter_of(
 /// Connections to targets.
 pub const CONNECTIONS: Metric = Metric::gauge_of(
     "hook_worker_connections",
-    &["state"],
-    "Open connections to targets; `state` is `used` or `idle`.",
+    &[],
+    "Connections to targets that are kept open: idle ones, and HTTP/2 ones also while in use.",
 );
 /// Connects.
 pub const CONNECTS_TOTAL: Metric = Metric::counter_of(
@@ -204,7 +198,6 @@ pub const ALL: &[Metric] = &[
     HEADS,
     WAKEUPS_TOTAL,
     SWEEP_DURATION_SECONDS,
-    SWEEP_FOUND_TOTAL,
     LISTENER_UP,
     LISTENER_RECONNECTS_TOTAL,
     PENALISED_TARGETS,

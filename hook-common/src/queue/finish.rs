@@ -101,6 +101,10 @@ WITH input AS MATERIALIZED (
     SELECT $1, bucket, job_id, target_id, fence, attempt, leased_at, duration_ms, outcome, error_kind,
         response_status, excerpt, truncated, worker
     FROM joined WHERE next = 10
+), tallied AS (
+    INSERT INTO hook.tally (shard, ended_at, target_id, outcome, duration_ms)
+    SELECT $1, now(), array_agg(target_id), array_agg(outcome), array_agg(duration_ms)
+    FROM joined WHERE uncount = 0 HAVING count(*) > 0
 )
 SELECT job_id FROM joined";
 

@@ -53,6 +53,8 @@ pub struct BucketUse {
 #[derive(Clone, Debug, Eq, PartialEq, sqlx::FromRow)]
 pub struct TargetGauge {
     /// The target; `None` sums up the rest.
+    pub target_id: Option<i64>,
+    /// Its name; `None` for the rest.
     pub name: Option<String>,
     /// Waiting jobs.
     pub waiting: i64,
@@ -76,6 +78,15 @@ pub struct DeadRows {
     pub table_name: String,
     /// The estimate.
     pub dead: i64,
+}
+
+/// Size of one table with its partitions, indexes and long values.
+#[derive(Clone, Debug, Eq, PartialEq, sqlx::FromRow)]
+pub struct TableSize {
+    /// The table; the whole database where there is none.
+    pub table_name: Option<String>,
+    /// The size.
+    pub bytes: i64,
 }
 
 impl Sample {
@@ -142,6 +153,8 @@ FROM hook.finished TABLESAMPLE SYSTEM ($3::real)
 WHERE bucket = $2 AND shard = $1
 GROUP BY tier, status";
 
+// Busy is who held slots in this hour or the one before, whatever came of it. A target may bear the
+// name of the label for the rest, and then belongs to it.
 const WORST_TARGETS: &str = "-- worst_targets
 WITH waiting AS MATERIALIZED (
     SELECT target_id, round(count(*) * 100 / $2::real)::bigint AS jobs
@@ -153,16 +166,26 @@ WITH waiting AS MATERIALIZED (
     FROM hook.target
     WHERE shard = $1 AND (paused OR max_in_flight IS NOT NULL OR rate_per_second IS NOT NULL
         OR penalty_pin IS NOT NULL OR penalty > 0 OR held_until IS NOT NULL)
+), busy AS MATERIALIZED (
+    SELECT target_id, sum(duration_ms)::bigint AS ms FROM hook.target_hour
+    WHERE shard = $1 AND hour >= date_trunc('hour', now() - interval '1 hour', 'UTC') GROUP BY target_id
+), known AS MATERIALIZED (
+    SELECT target_id, sum(jobs)::bigint AS jobs, max(penalty) AS penalty, sum(ms) AS ms FROM (
+        SELECT target_id, jobs, 0::smallint AS penalty, 0::bigint AS ms FROM waiting
+        UNION ALL SELECT target_id, 0, penalty, 0 FROM penalised WHERE penalty > 0
+        UNION ALL SELECT target_id, 0, 0::smallint, ms FROM busy) AS each
+    GROUP BY target_id
 ), ranked AS (
-    SELECT t.name, COALESCE(w.jobs, 0) AS jobs, COALESCE(p.penalty, 0::smallint) AS penalty,
-        row_number() OVER (ORDER BY t.name IS NULL, COALESCE(p.penalty, 0::smallint) DESC, w.jobs DESC NULLS LAST) AS place
-    FROM waiting AS w
-    FULL JOIN (SELECT * FROM penalised WHERE penalty > 0) AS p ON p.target_id = w.target_id
-    LEFT JOIN hook.target AS t ON t.shard = $1 AND t.target_id = COALESCE(w.target_id, p.target_id)
+    SELECT t.target_id, t.name, k.jobs, k.penalty, row_number() OVER (
+        ORDER BY t.name IS NULL OR t.name = $5, k.penalty DESC, k.jobs DESC, k.ms DESC, k.target_id) AS place
+    FROM known AS k LEFT JOIN hook.target AS t ON t.shard = $1 AND t.target_id = k.target_id
+), judged AS (
+    SELECT place <= $4 AND name <> $5 AS shown, * FROM ranked
 )
-SELECT CASE WHEN place <= $4 THEN name END AS name, sum(jobs)::bigint AS waiting, max(penalty) AS penalty
-FROM ranked
-GROUP BY CASE WHEN place <= $4 THEN name END";
+SELECT CASE WHEN shown THEN target_id END AS target_id, CASE WHEN shown THEN name END AS name,
+    sum(jobs)::bigint AS waiting, max(penalty) AS penalty
+FROM judged
+GROUP BY 1, 2";
 
 // Rows lie about in the order in which they finished, so the first of a bucket is one of its
 // oldest. Sessions of other roles show no times unless this one may see them.
@@ -184,7 +207,14 @@ SELECT COALESCE((extract(epoch FROM clock_timestamp() - (
 const DEAD_ROWS: &str = "-- dead_rows
 SELECT relname::text AS table_name, n_dead_tup AS dead FROM pg_stat_user_tables
 WHERE schemaname = 'hook'
-    AND relname = ANY ('{ready,lease,target,idempotency,job_kept,finished_kept,attempt_kept}'::name[])";
+    AND relname = ANY ('{ready,lease,target,idempotency,tally,target_hour,target_total,job_kept,finished_kept,attempt_kept}'::name[])";
+
+const TABLE_SIZES: &str = "-- table_sizes
+SELECT COALESCE(p.relname, c.relname)::text AS table_name, sum(pg_total_relation_size(c.oid))::bigint AS bytes
+FROM pg_class AS c LEFT JOIN pg_inherits AS i ON i.inhrelid = c.oid LEFT JOIN pg_class AS p ON p.oid = i.inhparent
+WHERE c.relnamespace = 'hook'::regnamespace AND c.relkind = 'r'
+GROUP BY 1
+UNION ALL SELECT NULL, pg_database_size(current_database())";
 
 impl Queue {
     /// Counts the waiting jobs.
@@ -251,10 +281,11 @@ impl Queue {
             .await
     }
 
-    /// Returns the `limit` worst targets, by penalty and then by waiting jobs, and the sum of all
-    /// others.
+    /// Returns the `limit` worst targets (by penalty, then by waiting jobs, then by the time that
+    /// they held slots lately) and the sum of all others, a target called `rest` among them.
     ///
-    /// A penalty that no worker has confirmed for `stale_after` does not count.
+    /// A penalty that no worker has confirmed for `stale_after` does not count. A target without
+    /// penalty, waiting jobs and attempts in this hour and the one before is not there.
     ///
     /// # Errors
     /// As [`Queue::count_waiting`].
@@ -263,12 +294,14 @@ impl Queue {
         sample: Sample,
         stale_after: Duration,
         limit: usize,
+        rest: &str,
     ) -> sqlx::Result<Vec<TargetGauge>> {
         sqlx::query_as(WORST_TARGETS)
             .bind(SHARD)
             .bind(sample.0)
             .bind(millis(stale_after))
             .bind(i64::try_from(limit).unwrap_or(i64::MAX))
+            .bind(rest)
             .fetch_all(&self.pool())
             .await
     }
@@ -290,5 +323,12 @@ impl Queue {
     /// As [`Queue::count_waiting`].
     pub async fn dead_rows(&self) -> sqlx::Result<Vec<DeadRows>> {
         sqlx::query_as(DEAD_ROWS).fetch_all(&self.pool()).await
+    }
+    /// Returns the sizes of all tables and of the database.
+    ///
+    /// # Errors
+    /// As [`Queue::count_waiting`].
+    pub async fn table_sizes(&self) -> sqlx::Result<Vec<TableSize>> {
+        sqlx::query_as(TABLE_SIZES).fetch_all(&self.pool()).await
     }
 }

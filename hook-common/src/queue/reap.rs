@@ -61,6 +61,10 @@ WITH dead AS MATERIALIZED (
         outcome, error_kind, worker)
     SELECT $1, bucket, job_id, target_id, fence, attempt, leased_at, duration_ms, 1, 10, worker
     FROM judged WHERE NOT last
+), tallied AS (
+    INSERT INTO hook.tally (shard, ended_at, target_id, outcome, duration_ms)
+    SELECT $1, now(), array_agg(target_id), array_agg(1::smallint), array_agg(duration_ms)
+    FROM judged HAVING count(*) > 0
 )
 SELECT count(*) FILTER (WHERE NOT last) AS returned, count(*) FILTER (WHERE last) AS failed FROM judged";
 

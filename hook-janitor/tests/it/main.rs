@@ -10,3 +10,4 @@ mod purge;
 mod races;
 mod reap;
 mod support;
+mod tally;

@@ -131,6 +131,16 @@ pub(super) const JANITOR_ONLY: &[Setting] = &[
         mask: Mask::Nothing,
     },
     Setting {
+        name: "HOOK_RETENTION_HISTORY",
+        used_by: JANITOR,
+        default: Text("90d"),
+        form: parse::DURATION,
+        says: "How long the hourly numbers of each target stay, and its total after its last attempt.",
+        too_small: "an incident cannot be compared with the weeks before",
+        too_large: "disk: about 100 bytes for each target and hour with attempts",
+        mask: Mask::Nothing,
+    },
+    Setting {
         name: "HOOK_METRICS_TARGETS_MAX",
         used_by: JANITOR,
         default: Text("50"),
