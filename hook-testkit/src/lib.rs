@@ -8,6 +8,7 @@ pub mod certs;
 pub mod db;
 pub mod dns;
 pub mod process;
+pub mod prometheus;
 pub mod proxy;
 pub mod raw;
 pub mod rng;

@@ -9,7 +9,7 @@ use crate::{
     exit::Failure,
     health, jobs, migrate,
     output::{Format, Output},
-    queues, targets,
+    queues, receiver, targets,
 };
 
 /// Exit codes, as `--help` shows them.
@@ -49,6 +49,8 @@ enum Command {
     Health(health::HealthArgs),
     /// Measure what this version can do on this machine; runs for minutes and uses all of it.
     Bench(BenchArgs),
+    /// Receive what is sent, show it and answer as the path says; for trying things out.
+    Receiver(receiver::ReceiverArgs),
     /// Print a completion script for a shell.
     Completions {
         /// The shell.
@@ -72,6 +74,7 @@ impl Cli {
             Command::Queues(args) => queues::run(args, output),
             Command::Health(args) => health::run(args, output),
             Command::Bench(args) => bench::run(args, output),
+            Command::Receiver(args) => receiver::run(args, output),
             Command::Completions { shell } => {
                 let mut script = Vec::new();
                 clap_complete::generate(shell, &mut Self::command(), "hook", &mut script);

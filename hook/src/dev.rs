@@ -16,20 +16,18 @@ use hook_common::{
 };
 use tokio::net::TcpListener;
 
-use crate::{exit::Failure, output::Output, settings};
+use crate::{exit::Failure, output::Output, receiver::Receiver, settings};
 
 mod addresses;
 mod banner;
 mod database;
 mod directory;
 mod profile;
-mod receiver;
 mod services;
 
 use addresses::Wanted;
 use banner::Places;
 use directory::Directory;
-use receiver::Receiver;
 use services::Services;
 
 /// Where the data is unless somebody says otherwise.

@@ -23,6 +23,7 @@ mod jobs;
 mod migrate;
 mod output;
 mod queues;
+mod receiver;
 mod settings;
 mod targets;
 

@@ -35,6 +35,8 @@ enum Command {
     Show {
         /// The destination key, usually a host.
         target: String,
+        #[command(flatten)]
+        history: History,
     },
     /// Hold a target's jobs back until it is resumed.
     Pause {
@@ -53,6 +55,22 @@ enum Command {
         #[command(flatten)]
         limits: Limits,
     },
+}
+
+#[derive(Args, Debug)]
+struct History {
+    /// Show what its attempts came to hour by hour, the latest first, also of jobs that are gone.
+    #[arg(long)]
+    history: bool,
+    /// With --history: hours from this time on, such as 2026-01-31T12:00:00Z.
+    #[arg(long, value_name = "TIME", requires = "history")]
+    from: Option<String>,
+    /// With --history: hours before this time.
+    #[arg(long, value_name = "TIME", requires = "history")]
+    to: Option<String>,
+    /// With --history: how many hours at most.
+    #[arg(long, value_name = "N", default_value_t = 48)]
+    limit: usize,
 }
 
 #[derive(Args, Debug)]
@@ -79,7 +97,11 @@ pub(crate) fn run(args: TargetsArgs, output: Output) -> Result<(), Failure> {
             let targets = answer["targets"].as_array().map(Vec::as_slice);
             return output.result(&table(targets.unwrap_or_default()), &answer);
         }
-        Command::Show { target } => api.get(&route(&target))?,
+        Command::Show { target, history } if history.history => {
+            let answer = api.get(&format!("{}/history{}", route(&target), history.query()))?;
+            return output.result(&hours(&answer), &answer);
+        }
+        Command::Show { target, .. } => api.get(&route(&target))?,
         Command::Pause { target } => {
             api.post(&format!("{}/pause", route(&target)), &Value::Null)?
         }
@@ -89,6 +111,16 @@ pub(crate) fn run(args: TargetsArgs, output: Output) -> Result<(), Failure> {
         Command::Set { target, limits } => api.patch(&route(&target), &limits.json())?,
     };
     output.result(&table(std::slice::from_ref(&target)), &target)
+}
+
+impl History {
+    fn query(self) -> Query {
+        Query::new([
+            ("from", self.from),
+            ("to", self.to),
+            ("limit", Some(self.limit.to_string())),
+        ])
+    }
 }
 
 impl Limits {
@@ -126,6 +158,29 @@ fn table(targets: &[Value]) -> String {
             cell(&target["latency_p95_ms"]),
             cell(&target["last_error_kind"]),
         ]);
+    }
+    table.to_string()
+}
+
+fn hours(answer: &Value) -> String {
+    let columns = [
+        "hour",
+        "attempts",
+        "delivered",
+        "retryable",
+        "permanent",
+        "mean_duration_ms",
+    ];
+    let mut table = Table::new([
+        "HOUR",
+        "ATTEMPTS",
+        "DELIVERED",
+        "RETRYABLE",
+        "PERMANENT",
+        "MEAN MS",
+    ]);
+    for hour in answer["hours"].as_array().into_iter().flatten() {
+        table.row(columns.map(|column| cell(&hour[column])));
     }
     table.to_string()
 }

@@ -1,14 +1,17 @@
-//! A receiver to send to, with knobs in its paths, and a memory of what arrived.
+//! `hook receiver`: a receiver to send to, with knobs in its paths, and a memory of what arrived.
+//! `hook dev` runs it beside the services.
 //!
 //! It is for trying things out: it keeps the last requests in memory, prints one line for each,
 //! and never fails a request that it does not understand.
 
 use std::{
     collections::VecDeque,
+    net::SocketAddr,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
+use anyhow::Context as _;
 use axum::{
     Json, Router,
     body::Bytes,
@@ -16,13 +19,14 @@ use axum::{
     http::{HeaderMap, StatusCode, Uri},
     routing::{any, get},
 };
-use hook_common::lifecycle::Stop;
+use clap::Args;
+use hook_common::lifecycle::{Signals, Stop};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::oneshot, task::JoinSet, time::Instant};
 use tracing::warn;
 
-use crate::output::Output;
+use crate::{exit::Failure, output::Output};
 
 /// Requests that are remembered.
 const REMEMBERED_MAX: usize = 1000;
@@ -37,16 +41,50 @@ const SLOW_MAX: Duration = Duration::from_secs(120);
 const FLAKY_FAILURES: u32 = 2;
 
 const HELP: &str = "\
-The receiver of hook dev. Every path takes any method.
+A receiver to try things out with. Every path takes any method.
   /ok            answers 200
   /slow?ms=3000  answers 200 after 3 s
   /status/503    answers that status
   /flaky         fails the first two attempts of a job, then answers 200
   /received      what arrived, as JSON, newest last (GET); forget it (DELETE)
+  /readyz        answers 200 and is not remembered, for hook health
 ";
 
+#[derive(Args, Debug)]
+pub(crate) struct ReceiverArgs {
+    /// Where to listen; port 0 takes any free one.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:3380")]
+    listen: SocketAddr,
+}
+
+/// Receives until a signal comes.
+pub(crate) fn run(args: ReceiverArgs, output: Output) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("starting the runtime")?;
+    runtime.block_on(async {
+        let signals = Signals::install().context("catching signals")?;
+        let listener = TcpListener::bind(args.listen).await;
+        let listener = listener.with_context(|| format!("listening on {}", args.listen))?;
+        let address = listener
+            .local_addr()
+            .context("asking for the own address")?;
+        let stop = Stop::manual(Duration::ZERO);
+        let receiver = Receiver::start(listener, output, stop.clone());
+        let text = format!("listening on http://{address}; /received shows what arrived");
+        output.show(&text, &json!({ "receiver": format!("http://{address}") }));
+        tokio::select! {
+            () = stop.draining() => {}
+            () = signals.run(stop.clone()) => unreachable!("signals are awaited for ever"),
+        }
+        receiver.stop().await;
+        Ok(())
+    })
+}
+
 /// The running receiver.
-pub(super) struct Receiver {
+pub(crate) struct Receiver {
     tasks: JoinSet<()>,
     close: oneshot::Sender<()>,
 }
@@ -76,7 +114,7 @@ struct Shared {
 
 impl Receiver {
     /// Answers on `listener` until told to stop. Slow answers end early when `stop` drains.
-    pub(super) fn start(listener: TcpListener, output: Output, stop: Stop) -> Self {
+    pub(crate) fn start(listener: TcpListener, output: Output, stop: Stop) -> Self {
         let shared = Shared {
             begun: Instant::now(),
             arrivals: Arc::default(),
@@ -86,6 +124,7 @@ impl Receiver {
         let router = Router::new()
             .route("/", get(|| async { HELP }))
             .route("/received", get(received).delete(forget))
+            .route("/readyz", get(|| async { "ok\n" }))
             .route("/status/{code}", any(status))
             .route("/slow", any(slow))
             .route("/flaky", any(flaky))
@@ -105,7 +144,7 @@ impl Receiver {
     }
 
     /// Stops listening; connections that still talk are cut.
-    pub(super) async fn stop(mut self) {
+    pub(crate) async fn stop(mut self) {
         drop(self.close);
         let graceful = self.tasks.join_next();
         if hook_common::lifecycle::within(Duration::from_millis(200), graceful)
