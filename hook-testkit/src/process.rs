@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, kill_process};
 use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -25,8 +24,12 @@ pub mod binaries;
 pub mod log;
 pub mod usage;
 
+mod signal;
+
 #[cfg(test)]
 mod tests;
+
+pub use signal::Signal;
 
 /// Log lines that are printed when a test fails.
 const LINES_ON_FAILURE: usize = 40;
@@ -57,21 +60,6 @@ impl Program {
     }
 }
 
-/// A signal that a test sends.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Signal {
-    /// `SIGTERM`
-    Terminate,
-    /// `SIGINT`
-    Interrupt,
-    /// `SIGKILL`
-    Kill,
-    /// `SIGSTOP`
-    Stop,
-    /// `SIGCONT`
-    Continue,
-}
-
 /// A listener that a process reports in its log.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Listener {
@@ -89,6 +77,7 @@ pub struct ProcessBuilder {
     arguments: Vec<String>,
     environment: BTreeMap<String, String>,
     open_files_max: Option<u32>,
+    process_1: bool,
 }
 
 /// A running child process; dropping it kills it.
@@ -126,6 +115,7 @@ impl ProcessBuilder {
             arguments: Vec::new(),
             environment: BTreeMap::new(),
             open_files_max: None,
+            process_1: false,
         }
     }
 
@@ -154,6 +144,14 @@ impl ProcessBuilder {
     #[must_use]
     pub fn open_files_max(mut self, limit: u32) -> Self {
         self.open_files_max = Some(limit);
+        self
+    }
+
+    /// Runs the program as process 1 of a namespace of its own, as in a container. The process
+    /// that is started then is the one that waits for it; see [`Process::signal_child`].
+    #[must_use]
+    pub fn as_process_1(mut self) -> Self {
+        self.process_1 = true;
         self
     }
 
@@ -196,6 +194,13 @@ impl ProcessBuilder {
 
     /// A limit is set by a shell that the program then replaces, so that the process id is right.
     fn command(&self) -> Command {
+        if self.process_1 {
+            let mut command = Command::new("unshare");
+            command
+                .args(["--user", "--map-root-user", "--pid", "--fork", "--kill-child"])
+                .arg(&self.program);
+            return command;
+        }
         let Some(limit) = self.open_files_max else {
             return Command::new(&self.program);
         };
@@ -282,21 +287,26 @@ impl Process {
     /// # Panics
     /// When the process is gone.
     pub fn signal(&self, signal: Signal) {
-        let number = match signal {
-            Signal::Terminate => rustix::process::Signal::TERM,
-            Signal::Interrupt => rustix::process::Signal::INT,
-            Signal::Kill => rustix::process::Signal::KILL,
-            Signal::Stop => rustix::process::Signal::STOP,
-            Signal::Continue => rustix::process::Signal::CONT,
-        };
         // An exited child that nobody waited for keeps its id, so that no other process is hit.
-        kill_process(self.id(), number)
-            .unwrap_or_else(|error| panic!("sending {signal:?} to {}: {error}", self.name));
+        self.send(self.pid, signal);
     }
 
-    fn id(&self) -> Pid {
-        let raw = i32::try_from(self.pid).expect("a process id fits");
-        Pid::from_raw(raw).expect("a process id is not zero")
+    /// Sends a signal to the one child of this process, which waits for it.
+    ///
+    /// # Panics
+    /// When there is no child, or more than one.
+    pub fn signal_child(&self, signal: Signal) {
+        let file = format!("/proc/{0}/task/{0}/children", self.pid);
+        let children = std::fs::read_to_string(&file).expect("a process has a list of children");
+        let child = children.trim().parse();
+        let child = child.unwrap_or_else(|_| panic!("{}: children {children:?}", self.name));
+        self.send(child, signal);
+    }
+
+    fn send(&self, pid: u32, signal: Signal) {
+        signal
+            .send(pid)
+            .unwrap_or_else(|error| panic!("sending {signal:?} to {}: {error}", self.name));
     }
 
     /// Waits until it exits.

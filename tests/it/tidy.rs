@@ -23,7 +23,7 @@ const LINES_MAX: usize = 400;
 /// A list of settings, one literal each: data that reads best in one piece.
 const TABLES: [&str; 1] = ["hook-common/src/config/settings/table.rs"];
 
-fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
         .expect("the workspace")

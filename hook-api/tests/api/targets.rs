@@ -71,8 +71,8 @@ async fn the_history_of_a_target_is_seen_hour_by_hour() {
             "permanent": 1, "mean_duration_ms": mean})
     };
     let expected = [
-        hour("2026-01-01T04:00:00.000Z", 4, 14),
-        hour("2026-01-01T03:00:00.000Z", 3, 16),
+        hour("2026-01-01T04:00:00.000000Z", 4, 14),
+        hour("2026-01-01T03:00:00.000000Z", 3, 16),
     ];
     assert_eq!(answer.json, json!({ "hours": expected }));
     let bad = "/v1/targets/a.example/history?limit=0&from=yesterday&hour=3";

@@ -1,0 +1,400 @@
+//! What an operator sees: the running product scraped by a real Prometheus, every dashboard
+//! expression and rule evaluated against it, alerts that fire, signals that tell causes apart.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    net::Ipv4Addr,
+    path::Path,
+    time::Duration,
+};
+
+use hook_testkit::{
+    db::TestDb,
+    dns::{Dns, zone::Reply},
+    process::{Listener, Program, Signal},
+    prometheus::{Prometheus, promtool},
+    sink::{Sink, answer::Answer, script::Script},
+    stack::{Stack, builder::StackBuilder, metrics::Metrics},
+    wait::{pause, wait_for, wait_until},
+};
+use serde_json::json;
+use sqlx::{Connection as _, Executor as _};
+use tokio::time::Instant;
+
+use crate::{
+    dashboards::{metrics_in, queries, rules, text},
+    kit::LIMIT,
+};
+
+/// Healthy targets under load.
+const HEALTHY: usize = 5;
+
+/// The product with names that the stub DNS knows, penalties within seconds, and retention within
+/// the test.
+fn profile(db: &TestDb, dns: &Dns) -> StackBuilder {
+    Stack::builder(&db.url())
+        .set("HOOK_DNS_SERVERS", dns.address())
+        .set("HOOK_PENALTY_REFRESH", "500ms")
+        .set("HOOK_HOLD_FAILURES", 3)
+        .set("HOOK_HOLD_AFTER", "500ms")
+        .set("HOOK_RETRY_SCHEDULE", "100ms")
+        .set("HOOK_MAX_ATTEMPTS", 50)
+        .set("HOOK_RETENTION_COMPLETED", "2s")
+        .set("HOOK_RETENTION_FAILED", "4s")
+}
+
+async fn loopback_dns() -> Dns {
+    let dns = Dns::start().await;
+    dns.set_others(|_| Some(Reply::address(Ipv4Addr::LOCALHOST)));
+    dns
+}
+
+/// Some jobs for healthy targets, one for the sick one, and a request that is refused.
+async fn offer(stack: &Stack, sink: &Sink) {
+    for n in 0..HEALTHY {
+        let url = sink.url_at(&format!("t{n}.test"), "/ok");
+        stack.enqueue_to(&url).await;
+    }
+    stack.enqueue_to(&sink.url_at("sick.test", "/sick")).await;
+    let refused = stack.enqueue(&json!({"url": "nowhere"})).await;
+    assert_eq!(refused.status, 422);
+}
+
+async fn scraping(stack: &Stack, rules: &Path) -> Prometheus {
+    let mut targets = Vec::new();
+    for process in stack.processes() {
+        let ops = process.address(Listener::Ops, LIMIT).await;
+        targets.push((process.name(), ops));
+    }
+    Prometheus::start(&targets, Some(rules)).await
+}
+
+/// The rules as they are, but for their patience: a test has seconds.
+fn impatient_rules(directory: &Path) -> std::path::PathBuf {
+    let rules: String = text("dashboards/rules.yml")
+        .lines()
+        .map(|line| match line.trim_start().strip_prefix("for: ") {
+            Some(_) => "        for: 1s\n".to_owned(),
+            None => format!("{line}\n").replace("_timestamp_seconds > 60", "_timestamp_seconds > 4"),
+        })
+        .collect();
+    let file = directory.join("rules.yml");
+    fs::write(&file, rules).expect("the rules are written");
+    file
+}
+
+/// A panel's expression for a Prometheus that has known the product for seconds.
+fn short(expression: &str) -> String {
+    expression
+        .replace("$__rate_interval", "15s")
+        .replace("[$__interval:1m]", "[30s:1s]")
+}
+
+/// The names of the alerts that fire.
+async fn firing(prometheus: &Prometheus) -> BTreeSet<String> {
+    let alerts = prometheus.query(r#"ALERTS{alertstate="firing"}"#).await;
+    let alerts = alerts.expect("Prometheus answers");
+    let names = alerts.into_iter().map(|alert| alert.labels["alertname"].clone());
+    names.collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_panel_and_rule_has_data_and_alerts_fire() {
+    let (db, dns) = (TestDb::new().await, loopback_dns().await);
+    let sick = Script::status(503);
+    let sink = Sink::start(Script::by_path([("/ok", Script::status(200)), ("/sick", sick)])).await;
+    let mut stack = profile(&db, &dns).start().await;
+    let directory = tempfile::tempdir().unwrap();
+    let prometheus = scraping(&stack, &impatient_rules(directory.path())).await;
+
+    // A statement that fails, for the panels that show faults and pools thrown away.
+    let mut outside = db.connect().await;
+    outside
+        .execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'hook-worker'")
+        .await
+        .unwrap();
+
+    let wanted: BTreeMap<String, String> = queries()
+        .into_iter()
+        .map(|query| (format!("{}: {}: {}", query.dashboard, query.panel, query.expression), query.expression))
+        .collect();
+    wait_until(LIMIT, async || {
+        offer(&stack, &sink).await;
+        let mut empty = Vec::new();
+        for (place, expression) in &wanted {
+            let points = prometheus.query(&short(expression)).await;
+            let points = points.unwrap_or_else(|error| panic!("{place}: {error}"));
+            if points.iter().all(|point| point.value.is_nan()) {
+                empty.push(place);
+            }
+        }
+        if empty.is_empty() { Ok(()) } else { Err(format!("empty: {empty:#?}")) }
+    })
+    .await;
+
+    for rule in prometheus.rules().await.unwrap() {
+        assert_eq!(rule["health"], "ok", "{rule:#}");
+    }
+    for rule in rules() {
+        if rule.alert.is_none() {
+            let points = prometheus.query(&rule.expression).await.unwrap();
+            assert!(!points.is_empty(), "{}", rule.expression);
+        }
+        for name in metrics_in(&rule.expression) {
+            let points = prometheus.query(&name).await.unwrap();
+            assert!(!points.is_empty(), "{name} of {:?}", rule.alert);
+        }
+    }
+    alerts_fire(&mut stack, &prometheus, &db).await;
+}
+
+/// A held target, a dead loop, and a missing janitor, one after the other.
+async fn alerts_fire(stack: &mut Stack, prometheus: &Prometheus, db: &TestDb) {
+    let fires = async |name: &str| {
+        wait_for(LIMIT, async || firing(prometheus).await, |all| all.contains(name)).await;
+    };
+    let ends = async |name: &str| {
+        wait_for(LIMIT, async || firing(prometheus).await, |all| !all.contains(name)).await;
+    };
+    fires("HookTargetHeld").await;
+    assert!(!firing(prometheus).await.contains("HookWorkerStuck"));
+    let mut locker = db.connect().await;
+    let mut lock = locker.begin().await.unwrap();
+    lock.execute("LOCK TABLE hook.ready IN ACCESS EXCLUSIVE MODE").await.unwrap();
+    fires("HookWorkerStuck").await;
+    lock.rollback().await.unwrap();
+    ends("HookWorkerStuck").await;
+
+    assert!(!firing(prometheus).await.contains("HookJanitorMissing"));
+    stack.janitor.take();
+    fires("HookJanitorMissing").await;
+    fires("HookProcessDown").await;
+}
+
+#[tokio::test]
+async fn what_is_exported_passes_the_naming_lint() {
+    let (db, dns) = (TestDb::new().await, loopback_dns().await);
+    let sink = Sink::start(200).await;
+    let stack = profile(&db, &dns).start().await;
+    offer(&stack, &sink).await;
+    for program in [Program::Api, Program::Worker, Program::Janitor] {
+        let labelled = match program {
+            Program::Api => "hook_api_requests_total",
+            Program::Worker => "hook_worker_attempts_total",
+            Program::Janitor | Program::Hook => "hook_target_attempts_total",
+        };
+        let seen = |metrics: &Metrics| metrics.select(labelled, &[]).next().is_some();
+        wait_for(LIMIT, async || stack.metrics(program).await, seen).await;
+        let process = stack.processes().find(|process| process.name() == program.name());
+        let ops = process.unwrap().address(Listener::Ops, LIMIT).await;
+        let scraped = stack.send(stack.client().get(format!("http://{ops}/metrics"))).await;
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        std::io::Write::write_all(&mut file, &scraped.body).unwrap();
+        let lint = promtool(&["check", "metrics"], Some(file.path())).await;
+        let said = String::from_utf8_lossy(&lint.stdout) + String::from_utf8_lossy(&lint.stderr);
+        assert!(lint.status.success() && said.trim().is_empty(), "{program:?}:\n{said}");
+    }
+}
+
+/// Slots taken in the mean between two moments, by looking every 20 ms.
+async fn mean_in_flight(stack: &Stack, until_idle: Duration) -> (f64, Duration) {
+    let begun = Instant::now();
+    let (mut area, mut last, mut idle_since) = (0.0, begun, None);
+    loop {
+        let taken = in_flight(&stack.metrics(Program::Worker).await);
+        let now = Instant::now();
+        area += taken * (now - last).as_secs_f64();
+        last = now;
+        match (taken > 0.0, idle_since) {
+            (true, _) => idle_since = None,
+            (false, None) => idle_since = Some(now),
+            (false, Some(since)) if now - since > until_idle => {
+                let busy = since - begun;
+                return (area / busy.as_secs_f64(), busy);
+            }
+            (false, Some(_)) => {}
+        }
+        pause(Duration::from_millis(20)).await;
+    }
+}
+
+fn in_flight(metrics: &Metrics) -> f64 {
+    metrics.sum("hook_gate_in_flight", &[("gate", "delivery")])
+}
+
+/// Observations of a histogram that took longer than a bound that is one of its buckets.
+fn longer_than(metrics: &Metrics, name: &str, labels: &[(&str, &str)], bound: &str) -> f64 {
+    let all = metrics.sum(&format!("{name}_count"), labels);
+    let with_bound: Vec<(&str, &str)> = labels.iter().copied().chain([("le", bound)]).collect();
+    all - metrics.sum(&format!("{name}_bucket"), &with_bound)
+}
+
+/// OBS-07: slots, pool, dequeue or nothing: each bottleneck has a signal of its own, and in flight
+/// is the rate times the mean duration.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn obs_07_each_bottleneck_shows_as_itself() {
+    let (db, dns) = (TestDb::new().await, loopback_dns().await);
+    let slow = Answer::ok().pause_before_head(Duration::from_millis(1500));
+    let sink = Sink::start(Script::by_path([("/slow", Script::always(slow)), ("/", Script::status(200))])).await;
+    let stack = profile(&db, &dns)
+        .set("HOOK_DB_POOL_MAX", 2)
+        .set("HOOK_RETENTION_COMPLETED", "1h")
+        .set("HOOK_RETENTION_FAILED", "1h")
+        .start()
+        .await;
+    let worker = async || stack.metrics(Program::Worker).await;
+    let (dequeue, wait) = ("hook_worker_dequeue_duration_seconds", "hook_gate_wait_seconds");
+
+    // (d) Idle: nothing is taken, and looking for work goes on.
+    let idle = worker().await;
+    assert_eq!(in_flight(&idle), 0.0);
+    let sweeps = "hook_worker_sweep_duration_seconds_count";
+    let more = |later: &Metrics| later.sum(sweeps, &[]) > idle.sum(sweeps, &[]) + 2.0;
+    wait_for(LIMIT, worker, more).await;
+
+    // (a) Every slot is held by slow targets, and nothing else is slow.
+    for n in 0..48 {
+        stack.enqueue_to(&sink.url_at(&format!("slow{}.test", n % 16), "/slow")).await;
+    }
+    wait_for(LIMIT, worker, |metrics| in_flight(metrics) == 8.0).await;
+    let begun = worker().await;
+    let started_with = begun.sum("hook_worker_attempt_duration_seconds_sum", &[]);
+    let (mean, busy) = mean_in_flight(&stack, Duration::from_secs(2)).await;
+    let full = worker().await;
+    assert_eq!(longer_than(&full, wait, &[("gate", "db_pool")], "1"), 0.0);
+    assert_eq!(longer_than(&full, dequeue, &[("result", "jobs")], "0.4"), 0.0);
+    let took = full.sum("hook_worker_attempt_duration_seconds_sum", &[]) - started_with;
+    let computed = took / busy.as_secs_f64();
+    assert!((computed / mean - 1.0).abs() < 0.1, "rate × duration {computed}, in flight {mean}");
+    // And each target's share of the slots, from what the janitor counts.
+    let share = |metrics: &Metrics| {
+        metrics.sum("hook_target_attempt_duration_seconds_total", &[("target", "slow3.test")]) > 4.0
+    };
+    wait_for(LIMIT, async || stack.metrics(Program::Janitor).await, share).await;
+
+    // (c) The dequeue is slow.
+    let mut outside = db.connect().await;
+    outside
+        .execute(
+            "CREATE FUNCTION hook.dawdle() RETURNS trigger LANGUAGE plpgsql AS
+                'BEGIN PERFORM pg_sleep(0.8); RETURN NULL; END';
+            CREATE TRIGGER dawdle AFTER INSERT ON hook.lease EXECUTE FUNCTION hook.dawdle()",
+        )
+        .await
+        .unwrap();
+    let id = stack.enqueue_to(&sink.url_at("quick.test", "/")).await;
+    stack.wait_final(&id, LIMIT).await;
+    let slow = |metrics: &Metrics| longer_than(metrics, dequeue, &[("result", "jobs")], "0.4") > 0.0;
+    wait_for(LIMIT, worker, slow).await;
+    outside.execute("DROP TRIGGER dawdle ON hook.lease").await.unwrap();
+
+    // (b) Every connection waits for a lock.
+    let mut lock = outside.begin().await.unwrap();
+    lock.execute("LOCK TABLE hook.ready, hook.lease, hook.target IN ACCESS EXCLUSIVE MODE").await.unwrap();
+    let waits = |metrics: &Metrics| longer_than(metrics, wait, &[("gate", "db_pool")], "1") > 0.0;
+    wait_for(LIMIT, worker, waits).await;
+    lock.rollback().await.unwrap();
+    let id = stack.enqueue_to(&sink.url_at("quick.test", "/")).await;
+    stack.wait_final(&id, LIMIT).await;
+}
+
+/// JAN-05: three janitors, while somebody holds the lead's own row or reads the tables that are to
+/// be emptied. Nobody stands in a queue for a lock of the whole database, one purges at most, and
+/// the purge goes on at once when the tables are free.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn jan_05_several_janitors_do_not_queue_up_behind_a_lock() {
+    let db = TestDb::new().await;
+    let sink = Sink::start(200).await;
+    let stack = Stack::builder(&db.url())
+        .set("HOOK_RETENTION_COMPLETED", "1s")
+        .set("HOOK_RETENTION_FAILED", "1s")
+        .start()
+        .await;
+    let second = stack.spawn(Program::Janitor).await;
+    let third = stack.spawn(Program::Janitor).await;
+    let mut outside = db.connect().await;
+    let mut watcher = db.connect().await;
+    for lock in [
+        "SELECT FROM hook.finished LIMIT 1",
+        "SELECT FROM hook.leader FOR UPDATE",
+    ] {
+        let mut held = outside.begin().await.unwrap();
+        held.execute(lock).await.unwrap();
+        for _ in 0..20 {
+            stack.enqueue_to(&sink.url("/")).await;
+        }
+        let until = Instant::now() + Duration::from_secs(4);
+        while Instant::now() < until {
+            let (advisory, purging): (i64, i64) = sqlx::query_as(
+                "SELECT count(*) FILTER (WHERE wait_event_type = 'Lock' AND wait_event = 'advisory'),
+                    count(*) FILTER (WHERE state = 'active' AND query ~ '^-- (rotate|move_|flush_|truncate_|purge_)')
+                FROM pg_stat_activity WHERE application_name = 'hook-janitor'",
+            )
+            .fetch_one(&mut watcher)
+            .await
+            .unwrap();
+            assert_eq!(advisory, 0, "{lock}");
+            assert!(purging <= 1, "{lock}: {purging} purge at one time");
+            pause(Duration::from_millis(50)).await;
+        }
+        held.rollback().await.unwrap();
+        let stored = async || -> i64 {
+            let left = sqlx::query_scalar("SELECT count(*) FROM hook.finished");
+            left.fetch_one(&mut watcher).await.unwrap()
+        };
+        wait_for(Duration::from_secs(20), stored, |left| *left == 0).await;
+    }
+    drop((second, third));
+}
+
+/// JAN-04: the janitor is a process of its own: it cleans while workers do nothing but crash, in
+/// little memory, and shows that it does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn jan_04_a_crashing_worker_does_not_keep_the_janitor_from_cleaning() {
+    const FINISHED: i64 = 200_000;
+    let db = TestDb::new().await;
+    let pool = db.pool().await;
+    sqlx::raw_sql(
+        "INSERT INTO hook.job (shard, bucket, job_id, created_at, target_id, target, url)
+        SELECT 0, n % 4, hook.new_job_id(n), now() - interval '1 day', n % 50, 'a.example', 'http://a.example/'
+        FROM generate_series(1, 200000) AS n;
+        INSERT INTO hook.finished (shard, bucket, tier, job_id, target_id, finished_at, status, fence, attempt)
+        SELECT 0, bucket, 0, job_id, target_id, now() - interval '1 day', 2, 1, 1 FROM hook.job;
+        UPDATE hook.bucket SET opened_at = now() - interval '2 days' + bucket * interval '1 hour',
+            closed_at = CASE WHEN bucket < 4 THEN now() - interval '1 day' END
+        WHERE bucket < 5",
+    )
+    .execute(&pool)
+    .await
+    .unwrap();
+    let mut stack = Stack::builder(&db.url())
+        .set("HOOK_RETENTION_COMPLETED", "1h")
+        .without_janitor()
+        .start()
+        .await;
+    stack.workers[0].signal(Signal::Kill);
+    let janitor = stack.spawn(Program::Janitor).await;
+    let oldest = |metrics: &Metrics| metrics.value("hook_janitor_oldest_finished_age_seconds");
+    for _ in 0..3 {
+        let worker = stack.process(Program::Worker).await.start();
+        pause(Duration::from_millis(200)).await;
+        worker.signal(Signal::Kill);
+    }
+    let left = async || -> i64 {
+        let left = sqlx::query_scalar("SELECT count(*) FROM hook.finished");
+        left.fetch_one(&pool).await.unwrap()
+    };
+    wait_for(LIMIT, left, |left| *left == 0).await;
+    let clean = |metrics: &Metrics| {
+        oldest(metrics) == Some(0.0)
+            && metrics.sum("hook_janitor_last_purge_success_timestamp_seconds", &[]) > 0.0
+    };
+    let metrics = wait_for(LIMIT, async || stack.metrics_of(&janitor).await, clean).await;
+    #[expect(clippy::cast_precision_loss, reason = "a small number")]
+    let expected = FINISHED as f64;
+    assert_eq!(metrics.sum("hook_janitor_jobs_purged_total", &[]), expected);
+    let peak = janitor.usage().rss_peak_bytes;
+    assert!(peak < 64 * 1024 * 1024, "{peak} bytes");
+    stack.workers.clear();
+}
