@@ -21,7 +21,10 @@ const BYTES_OF_SAMPLE: u64 = 8;
 
 fn resident_bytes() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .unwrap();
     let kib: u64 = line.trim().trim_end_matches("kB").trim().parse().unwrap();
     kib * 1024
 }
@@ -40,7 +43,10 @@ async fn obs_03_memory_does_not_grow_while_nobody_scrapes() {
     let ops = Ops::start(listen, surface).unwrap();
     let histogram = ATTEMPT_DURATION_SECONDS.histogram(&["delivered"]);
     let limit = 10 * 1024 * 1024;
-    assert!(u64::from(SAMPLES) * BYTES_OF_SAMPLE > 2 * limit, "the test could not fail");
+    assert!(
+        u64::from(SAMPLES) * BYTES_OF_SAMPLE > 2 * limit,
+        "the test could not fail"
+    );
     let before = resident_bytes();
     for piece in 0..PIECES {
         for n in 0..SAMPLES / PIECES {
@@ -53,7 +59,8 @@ async fn obs_03_memory_does_not_grow_while_nobody_scrapes() {
     let begun = Instant::now();
     let text = recorded.render();
     assert!(begun.elapsed() < Duration::from_millis(500));
-    let count = format!("hook_worker_attempt_duration_seconds_count{{outcome=\"delivered\"}} {SAMPLES}");
+    let count =
+        format!("hook_worker_attempt_duration_seconds_count{{outcome=\"delivered\"}} {SAMPLES}");
     assert!(text.contains(&count), "{count}");
     ops.close();
 }

@@ -197,7 +197,13 @@ impl ProcessBuilder {
         if self.process_1 {
             let mut command = Command::new("unshare");
             command
-                .args(["--user", "--map-root-user", "--pid", "--fork", "--kill-child"])
+                .args([
+                    "--user",
+                    "--map-root-user",
+                    "--pid",
+                    "--fork",
+                    "--kill-child",
+                ])
                 .arg(&self.program);
             return command;
         }

@@ -262,9 +262,11 @@ fn headers_of(job: &LeasedJob) -> Result<Vec<(String, String)>, ErrorKind> {
         serde_json::from_str(text).map_err(|_| ErrorKind::InvalidRequest)?;
     object
         .into_iter()
-        .map(|(name, value)| match value {
-            serde_json::Value::String(value) => Ok((name, value)),
-            _ => Err(ErrorKind::InvalidRequest),
+        .map(|(name, value)| {
+            let serde_json::Value::String(value) = value else {
+                return Err(ErrorKind::InvalidRequest);
+            };
+            Ok((name, value))
         })
         .collect()
 }

@@ -48,7 +48,9 @@ fn environment(service: &Value) -> BTreeMap<String, String> {
     let variables = service["environment"].as_object().into_iter().flatten();
     variables
         .map(|(name, value)| {
-            let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            let value = value
+                .as_str()
+                .map_or_else(|| value.to_string(), str::to_owned);
             (name.clone(), resolved(&value))
         })
         .collect()
@@ -76,8 +78,15 @@ fn compose_names_every_part_and_each_has_a_health_check_or_ends() {
     let services = compose["services"].as_object().expect("services");
     let names: Vec<&str> = services.keys().map(String::as_str).collect();
     for name in [
-        "postgres", "migrate", "api", "worker-primary", "worker-degraded", "janitor", "receiver",
-        "prometheus", "grafana",
+        "postgres",
+        "migrate",
+        "api",
+        "worker-primary",
+        "worker-degraded",
+        "janitor",
+        "receiver",
+        "prometheus",
+        "grafana",
     ] {
         assert!(names.contains(&name), "{name}");
     }
@@ -99,15 +108,30 @@ fn compose_names_every_part_and_each_has_a_health_check_or_ends() {
         }
         for port in service["ports"].as_array().into_iter().flatten() {
             let port = port.as_str().expect("a port in quotes");
-            assert!(port.starts_with("127.0.0.1:"), "{name}: {port} is open to everybody");
+            assert!(
+                port.starts_with("127.0.0.1:"),
+                "{name}: {port} is open to everybody"
+            );
         }
     }
-    assert_eq!(services["migrate"]["depends_on"]["postgres"]["condition"], "service_healthy");
+    assert_eq!(
+        services["migrate"]["depends_on"]["postgres"]["condition"],
+        "service_healthy"
+    );
     for (name, _) in SERVICES {
-        assert!(services[name]["depends_on"]["migrate"].is_object(), "{name}");
+        assert!(
+            services[name]["depends_on"]["migrate"].is_object(),
+            "{name}"
+        );
     }
-    assert_eq!(environment(&services["worker-primary"])["HOOK_WORKER_QUEUES"], "primary");
-    assert_eq!(environment(&services["worker-degraded"])["HOOK_WORKER_QUEUES"], "degraded");
+    assert_eq!(
+        environment(&services["worker-primary"])["HOOK_WORKER_QUEUES"],
+        "primary"
+    );
+    assert_eq!(
+        environment(&services["worker-degraded"])["HOOK_WORKER_QUEUES"],
+        "degraded"
+    );
 }
 
 #[test]
@@ -125,7 +149,10 @@ fn the_settings_of_every_service_are_accepted_by_its_program() {
         };
         read.unwrap_or_else(|bad| panic!("{name}: {bad}"));
         assert_eq!(service["build"]["target"], binary.as_str(), "{name}");
-        assert_eq!(service["healthcheck"]["test"][1], "/usr/local/bin/hook", "{name}");
+        assert_eq!(
+            service["healthcheck"]["test"][1], "/usr/local/bin/hook",
+            "{name}"
+        );
         let grace = parse::duration(&vars.get("HOOK_SHUTDOWN_GRACE").expect("it is set"));
         let kill = service["stop_grace_period"].as_str().map(parse::duration);
         assert!(kill.unwrap().unwrap() > grace.unwrap(), "{name}");
@@ -140,8 +167,16 @@ fn the_parts_fit_together() {
     let of = |name: &str| environment(&services[name]);
     let subnet = &compose["networks"]["receivers"]["ipam"]["config"][0]["subnet"];
     for name in ["api", "worker-primary", "worker-degraded"] {
-        assert_eq!(subnet, &Value::from(of(name)["HOOK_ALLOW_NETS"].as_str()), "{name}");
-        assert_eq!(of(name)["HOOK_SECRET_KEY"], of("api")["HOOK_SECRET_KEY"], "{name}");
+        assert_eq!(
+            subnet,
+            &Value::from(of(name)["HOOK_ALLOW_NETS"].as_str()),
+            "{name}"
+        );
+        assert_eq!(
+            of(name)["HOOK_SECRET_KEY"],
+            of("api")["HOOK_SECRET_KEY"],
+            "{name}"
+        );
     }
     let on = |name: &str, network: &str| {
         let networks = services[name]["networks"].as_array().expect("networks");
@@ -157,13 +192,20 @@ fn the_parts_fit_together() {
     for job in scraped["scrape_configs"].as_array().expect("jobs") {
         let sd = &job["dns_sd_configs"][0];
         for name in sd["names"].as_array().expect("names") {
-            found.insert(name.as_str().expect("a name"), (job["job_name"].clone(), sd["port"].clone()));
+            found.insert(
+                name.as_str().expect("a name"),
+                (job["job_name"].clone(), sd["port"].clone()),
+            );
         }
     }
     for (name, binary) in SERVICES {
         let ops = of(name)["HOOK_OPS_LISTEN"].clone();
         let port: u16 = ops.rsplit_once(':').expect("a port").1.parse().unwrap();
-        assert_eq!(found[name], (Value::from(binary.as_str()), Value::from(port)), "{name}");
+        assert_eq!(
+            found[name],
+            (Value::from(binary.as_str()), Value::from(port)),
+            "{name}"
+        );
     }
 }
 
@@ -173,8 +215,14 @@ fn images_are_small_run_as_nobody_and_listen_where_compose_and_the_defaults_say(
     let (base, lines) = &stages["base"];
     assert_eq!(base, "${RUN_IMAGE}");
     assert!(lines.contains(&"USER 65532:65532".to_owned()));
-    let health = lines.iter().find(|line| line.starts_with("HEALTHCHECK ")).unwrap();
-    assert!(health.contains(r#"CMD ["/usr/local/bin/hook", "health"]"#), "{health}");
+    let health = lines
+        .iter()
+        .find(|line| line.starts_with("HEALTHCHECK "))
+        .unwrap();
+    assert!(
+        health.contains(r#"CMD ["/usr/local/bin/hook", "health"]"#),
+        "{health}"
+    );
     let compose = compose();
     for (name, binary) in SERVICES {
         let program = binary.as_str();
@@ -184,13 +232,28 @@ fn images_are_small_run_as_nobody_and_listen_where_compose_and_the_defaults_say(
         assert!(lines.contains(&entry), "{program}");
         let ops = environment(&compose["services"][name])["HOOK_OPS_LISTEN"].clone();
         let set = lines.iter().find(|line| line.starts_with("ENV ")).unwrap();
-        assert!(set.contains(&format!("HOOK_OPS_LISTEN={ops}")), "{program}: {set}");
+        assert!(
+            set.contains(&format!("HOOK_OPS_LISTEN={ops}")),
+            "{program}: {set}"
+        );
         let port = ops.rsplit_once(':').unwrap().1;
-        let exposed = lines.iter().find(|line| line.starts_with("EXPOSE ")).unwrap();
-        assert!(exposed.split(' ').any(|one| one == port), "{program}: {exposed}");
+        let exposed = lines
+            .iter()
+            .find(|line| line.starts_with("EXPOSE "))
+            .unwrap();
+        assert!(
+            exposed.split(' ').any(|one| one == port),
+            "{program}: {exposed}"
+        );
         let help = hook_common::config::command_line::help(binary);
-        assert!(help.contains(&format!("127.0.0.1:{port}")), "{program}: {port}");
-        for built in [&format!("--package {program}"), &format!("target/release/{program}")] {
+        assert!(
+            help.contains(&format!("127.0.0.1:{port}")),
+            "{program}: {port}"
+        );
+        for built in [
+            &format!("--package {program}"),
+            &format!("target/release/{program}"),
+        ] {
             let build = stages["build"].1.join(" ");
             assert!(build.contains(built.as_str()), "{built}");
         }
@@ -216,13 +279,23 @@ async fn every_program_drains_on_sigterm_as_process_1() {
         let begun = tokio::time::Instant::now();
         outer.signal_child(Signal::Terminate);
         let status = outer.wait_exit(LIMIT).await;
-        assert_eq!(status.code(), Some(0), "{program:?}: {:?}", outer.lines().last());
+        assert_eq!(
+            status.code(),
+            Some(0),
+            "{program:?}: {:?}",
+            outer.lines().last()
+        );
         assert!(begun.elapsed() < Duration::from_secs(30), "{program:?}");
     }
     let receiver = ProcessBuilder::program(Program::Hook).await;
-    let receiver = receiver.argument("receiver").argument("--listen").argument("127.0.0.1:0");
+    let receiver = receiver
+        .argument("receiver")
+        .argument("--listen")
+        .argument("127.0.0.1:0");
     let mut outer = receiver.as_process_1().start();
-    outer.wait_line(LIMIT, |line| line.text.contains("listening on http://")).await;
+    outer
+        .wait_line(LIMIT, |line| line.text.contains("listening on http://"))
+        .await;
     outer.signal_child(Signal::Terminate);
     assert_eq!(outer.wait_exit(LIMIT).await.code(), Some(0));
 }

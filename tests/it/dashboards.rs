@@ -81,12 +81,16 @@ pub(crate) fn queries() -> Vec<Query> {
 pub(crate) fn rules() -> Vec<Rule> {
     let file = yaml("dashboards/rules.yml");
     let groups = file["groups"].as_array().expect("groups");
-    let rules = groups.iter().flat_map(|group| group["rules"].as_array().expect("rules"));
+    let rules = groups
+        .iter()
+        .flat_map(|group| group["rules"].as_array().expect("rules"));
     let rules: Vec<Rule> = rules
         .map(|rule| Rule {
             alert: rule["alert"].as_str().map(str::to_owned),
             expression: rule["expr"].as_str().expect("an expression").to_owned(),
-            runbook: rule["annotations"]["runbook_url"].as_str().map(str::to_owned),
+            runbook: rule["annotations"]["runbook_url"]
+                .as_str()
+                .map(str::to_owned),
         })
         .collect();
     assert!(rules.len() > 20, "{} rules", rules.len());
@@ -135,7 +139,9 @@ fn every_expression_uses_metrics_and_labels_that_the_code_exports() {
             }
         }
     }
-    let of_panels = queries().into_iter().map(|query| (query.panel, query.expression));
+    let of_panels = queries()
+        .into_iter()
+        .map(|query| (query.panel, query.expression));
     let of_rules = rules().into_iter();
     let of_rules = of_rules.map(|rule| (rule.alert.unwrap_or_default(), rule.expression));
     for (place, expression) in of_panels.chain(of_rules) {
@@ -146,7 +152,10 @@ fn every_expression_uses_metrics_and_labels_that_the_code_exports() {
             allowed.extend(labels.iter());
         }
         for label in labels_in(&expression) {
-            assert!(allowed.contains(label.as_str()), "{place}: no {label} in {expression}");
+            assert!(
+                allowed.contains(label.as_str()),
+                "{place}: no {label} in {expression}"
+            );
         }
     }
 }
@@ -162,7 +171,12 @@ fn panels_say_what_they_show_and_saturation_is_the_worst_minute_of_a_step() {
         if saturation {
             // A range below the step of the sub-query would hold no point at all.
             assert_eq!(query.interval.as_deref(), Some("1m"), "{place}");
-            assert!(query.expression.contains("max_over_time(hook_gate_in_flight"), "{place}");
+            assert!(
+                query
+                    .expression
+                    .contains("max_over_time(hook_gate_in_flight"),
+                "{place}"
+            );
         }
     }
 }
@@ -171,7 +185,10 @@ fn panels_say_what_they_show_and_saturation_is_the_worst_minute_of_a_step() {
 async fn rules_are_valid_and_fire_when_they_should() {
     let rules = rules_file().display().to_string();
     check(&["check", "rules", &rules]).await;
-    let tests = root().join("dashboards/rules.test.yml").display().to_string();
+    let tests = root()
+        .join("dashboards/rules.test.yml")
+        .display()
+        .to_string();
     check(&["test", "rules", &tests]).await;
 }
 
@@ -185,7 +202,10 @@ async fn a_saturation_of_20_s_shows_at_a_step_of_30_min() {
         .collect();
     assert!(saturation.len() >= 3, "{saturation:?}");
     let mut tests = Vec::new();
-    for (name, busy, peak) in [("seen", "50x133 512 50x200", 1.0), ("calm", "50x334", 50.0 / 512.0)] {
+    for (name, busy, peak) in [
+        ("seen", "50x133 512 50x200", 1.0),
+        ("calm", "50x334", 50.0 / 512.0),
+    ] {
         for query in &saturation {
             let expression = query.expression.replace("$__interval", "30m");
             let gates = ["delivery", "db_pool", "api_requests"];
@@ -223,10 +243,18 @@ async fn check(arguments: &[&str]) {
 #[test]
 fn every_alert_has_its_section_in_the_runbook_and_every_section_its_alert() {
     let runbook = text("docs/runbook.md");
-    let headings: BTreeSet<&str> =
-        runbook.lines().filter_map(|line| line.strip_prefix("## ")).collect();
-    let alerts: Vec<Rule> = rules().into_iter().filter(|rule| rule.alert.is_some()).collect();
-    let names: BTreeSet<&str> = alerts.iter().filter_map(|rule| rule.alert.as_deref()).collect();
+    let headings: BTreeSet<&str> = runbook
+        .lines()
+        .filter_map(|line| line.strip_prefix("## "))
+        .collect();
+    let alerts: Vec<Rule> = rules()
+        .into_iter()
+        .filter(|rule| rule.alert.is_some())
+        .collect();
+    let names: BTreeSet<&str> = alerts
+        .iter()
+        .filter_map(|rule| rule.alert.as_deref())
+        .collect();
     assert_eq!(names, headings);
     for rule in &alerts {
         let name = rule.alert.as_deref().unwrap_or_default();
@@ -235,7 +263,10 @@ fn every_alert_has_its_section_in_the_runbook_and_every_section_its_alert() {
     }
     for section in runbook.split("\n## ").skip(1) {
         for part in ["**Means** ", "**First look** ", "**Do** ", "**Wake** "] {
-            assert!(section.contains(&format!("\n{part}")), "{part} is missing in {section}");
+            assert!(
+                section.contains(&format!("\n{part}")),
+                "{part} is missing in {section}"
+            );
         }
     }
 }
@@ -245,8 +276,7 @@ fn every_alert_has_its_section_in_the_runbook_and_every_section_its_alert() {
 async fn the_commands_of_the_runbook_exist() {
     let runbook = text("docs/runbook.md").replace('\n', " ");
     let commands = runbook.split('`').skip(1).step_by(2);
-    let commands: BTreeSet<&str> =
-        commands.filter(|code| code.starts_with("hook ")).collect();
+    let commands: BTreeSet<&str> = commands.filter(|code| code.starts_with("hook ")).collect();
     assert!(commands.len() > 10, "{commands:?}");
     for command in commands {
         let words: Vec<&str> = command.split_whitespace().skip(1).collect();
@@ -258,10 +288,16 @@ async fn the_commands_of_the_runbook_exist() {
         }
         let mut help = help.argument("--help").start();
         assert!(help.wait_exit(LIMIT).await.success(), "{command}");
-        let help: String = help.lines().iter().map(|line| line.text.clone() + "\n").collect();
+        let help: String = help
+            .lines()
+            .iter()
+            .map(|line| line.text.clone() + "\n")
+            .collect();
         for flag in words.iter().filter(|word| word.starts_with("--")) {
-            assert!(help.contains(&format!("{flag} ")) || help.contains(&format!("{flag}\n")),
-                "{command}: no {flag} in\n{help}");
+            assert!(
+                help.contains(&format!("{flag} ")) || help.contains(&format!("{flag}\n")),
+                "{command}: no {flag} in\n{help}"
+            );
         }
     }
 }

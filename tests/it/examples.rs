@@ -168,9 +168,8 @@ async fn receivers_take_what_is_signed_and_know_what_they_have_had() {
         let id = stack.enqueue_id(&signed).await;
         assert_eq!(stack.wait_final(&id, LIMIT).await["status"], "completed");
         assert_eq!(next(&mut receiver.lines).await, format!("received {id}"));
-        let retried = stack
-            .post(&format!("/v1/jobs/{id}/retry"), &Value::Null)
-            .await;
+        let retry = stack.api_url(&format!("/v1/jobs/{id}/retry"));
+        let retried = stack.send(stack.client().post(retry)).await;
         assert!(retried.status < 300, "{}", retried.text());
         assert_eq!(next(&mut receiver.lines).await, format!("repeated {id}"));
 

@@ -76,7 +76,9 @@ fn impatient_rules(directory: &Path) -> std::path::PathBuf {
         .lines()
         .map(|line| match line.trim_start().strip_prefix("for: ") {
             Some(_) => "        for: 1s\n".to_owned(),
-            None => format!("{line}\n").replace("_timestamp_seconds > 60", "_timestamp_seconds > 4"),
+            None => {
+                format!("{line}\n").replace("_timestamp_seconds > 60", "_timestamp_seconds > 4")
+            }
         })
         .collect();
     let file = directory.join("rules.yml");
@@ -95,7 +97,9 @@ fn short(expression: &str) -> String {
 async fn firing(prometheus: &Prometheus) -> BTreeSet<String> {
     let alerts = prometheus.query(r#"ALERTS{alertstate="firing"}"#).await;
     let alerts = alerts.expect("Prometheus answers");
-    let names = alerts.into_iter().map(|alert| alert.labels["alertname"].clone());
+    let names = alerts
+        .into_iter()
+        .map(|alert| alert.labels["alertname"].clone());
     names.collect()
 }
 
@@ -103,7 +107,11 @@ async fn firing(prometheus: &Prometheus) -> BTreeSet<String> {
 async fn every_panel_and_rule_has_data_and_alerts_fire() {
     let (db, dns) = (TestDb::new().await, loopback_dns().await);
     let sick = Script::status(503);
-    let sink = Sink::start(Script::by_path([("/ok", Script::status(200)), ("/sick", sick)])).await;
+    let sink = Sink::start(Script::by_path([
+        ("/ok", Script::status(200)),
+        ("/sick", sick),
+    ]))
+    .await;
     let mut stack = profile(&db, &dns).start().await;
     let directory = tempfile::tempdir().unwrap();
     let prometheus = scraping(&stack, &impatient_rules(directory.path())).await;
@@ -117,7 +125,12 @@ async fn every_panel_and_rule_has_data_and_alerts_fire() {
 
     let wanted: BTreeMap<String, String> = queries()
         .into_iter()
-        .map(|query| (format!("{}: {}: {}", query.dashboard, query.panel, query.expression), query.expression))
+        .map(|query| {
+            (
+                format!("{}: {}: {}", query.dashboard, query.panel, query.expression),
+                query.expression,
+            )
+        })
         .collect();
     wait_until(LIMIT, async || {
         offer(&stack, &sink).await;
@@ -129,7 +142,11 @@ async fn every_panel_and_rule_has_data_and_alerts_fire() {
                 empty.push(place);
             }
         }
-        if empty.is_empty() { Ok(()) } else { Err(format!("empty: {empty:#?}")) }
+        if empty.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("empty: {empty:#?}"))
+        }
     })
     .await;
 
@@ -152,16 +169,28 @@ async fn every_panel_and_rule_has_data_and_alerts_fire() {
 /// A held target, a dead loop, and a missing janitor, one after the other.
 async fn alerts_fire(stack: &mut Stack, prometheus: &Prometheus, db: &TestDb) {
     let fires = async |name: &str| {
-        wait_for(LIMIT, async || firing(prometheus).await, |all| all.contains(name)).await;
+        wait_for(
+            LIMIT,
+            async || firing(prometheus).await,
+            |all| all.contains(name),
+        )
+        .await;
     };
     let ends = async |name: &str| {
-        wait_for(LIMIT, async || firing(prometheus).await, |all| !all.contains(name)).await;
+        wait_for(
+            LIMIT,
+            async || firing(prometheus).await,
+            |all| !all.contains(name),
+        )
+        .await;
     };
     fires("HookTargetHeld").await;
     assert!(!firing(prometheus).await.contains("HookWorkerStuck"));
     let mut locker = db.connect().await;
     let mut lock = locker.begin().await.unwrap();
-    lock.execute("LOCK TABLE hook.ready IN ACCESS EXCLUSIVE MODE").await.unwrap();
+    lock.execute("LOCK TABLE hook.ready IN ACCESS EXCLUSIVE MODE")
+        .await
+        .unwrap();
     fires("HookWorkerStuck").await;
     lock.rollback().await.unwrap();
     ends("HookWorkerStuck").await;
@@ -186,14 +215,21 @@ async fn what_is_exported_passes_the_naming_lint() {
         };
         let seen = |metrics: &Metrics| metrics.select(labelled, &[]).next().is_some();
         wait_for(LIMIT, async || stack.metrics(program).await, seen).await;
-        let process = stack.processes().find(|process| process.name() == program.name());
+        let process = stack
+            .processes()
+            .find(|process| process.name() == program.name());
         let ops = process.unwrap().address(Listener::Ops, LIMIT).await;
-        let scraped = stack.send(stack.client().get(format!("http://{ops}/metrics"))).await;
+        let scraped = stack
+            .send(stack.client().get(format!("http://{ops}/metrics")))
+            .await;
         let mut file = tempfile::NamedTempFile::new().unwrap();
         std::io::Write::write_all(&mut file, &scraped.body).unwrap();
         let lint = promtool(&["check", "metrics"], Some(file.path())).await;
         let said = String::from_utf8_lossy(&lint.stdout) + String::from_utf8_lossy(&lint.stderr);
-        assert!(lint.status.success() && said.trim().is_empty(), "{program:?}:\n{said}");
+        assert!(
+            lint.status.success() && said.trim().is_empty(),
+            "{program:?}:\n{said}"
+        );
     }
 }
 
@@ -236,7 +272,11 @@ fn longer_than(metrics: &Metrics, name: &str, labels: &[(&str, &str)], bound: &s
 async fn obs_07_each_bottleneck_shows_as_itself() {
     let (db, dns) = (TestDb::new().await, loopback_dns().await);
     let slow = Answer::ok().pause_before_head(Duration::from_millis(1500));
-    let sink = Sink::start(Script::by_path([("/slow", Script::always(slow)), ("/", Script::status(200))])).await;
+    let sink = Sink::start(Script::by_path([
+        ("/slow", Script::always(slow)),
+        ("/", Script::status(200)),
+    ]))
+    .await;
     let stack = profile(&db, &dns)
         .set("HOOK_DB_POOL_MAX", 2)
         .set("HOOK_RETENTION_COMPLETED", "1h")
@@ -244,7 +284,10 @@ async fn obs_07_each_bottleneck_shows_as_itself() {
         .start()
         .await;
     let worker = async || stack.metrics(Program::Worker).await;
-    let (dequeue, wait) = ("hook_worker_dequeue_duration_seconds", "hook_gate_wait_seconds");
+    let (dequeue, wait) = (
+        "hook_worker_dequeue_duration_seconds",
+        "hook_gate_wait_seconds",
+    );
 
     // (d) Idle: nothing is taken, and looking for work goes on.
     let idle = worker().await;
@@ -255,7 +298,9 @@ async fn obs_07_each_bottleneck_shows_as_itself() {
 
     // (a) Every slot is held by slow targets, and nothing else is slow.
     for n in 0..48 {
-        stack.enqueue_to(&sink.url_at(&format!("slow{}.test", n % 16), "/slow")).await;
+        stack
+            .enqueue_to(&sink.url_at(&format!("slow{}.test", n % 16), "/slow"))
+            .await;
     }
     wait_for(LIMIT, worker, |metrics| in_flight(metrics) == 8.0).await;
     let begun = worker().await;
@@ -263,13 +308,22 @@ async fn obs_07_each_bottleneck_shows_as_itself() {
     let (mean, busy) = mean_in_flight(&stack, Duration::from_secs(2)).await;
     let full = worker().await;
     assert_eq!(longer_than(&full, wait, &[("gate", "db_pool")], "1"), 0.0);
-    assert_eq!(longer_than(&full, dequeue, &[("result", "jobs")], "0.4"), 0.0);
+    assert_eq!(
+        longer_than(&full, dequeue, &[("result", "jobs")], "0.4"),
+        0.0
+    );
     let took = full.sum("hook_worker_attempt_duration_seconds_sum", &[]) - started_with;
     let computed = took / busy.as_secs_f64();
-    assert!((computed / mean - 1.0).abs() < 0.1, "rate × duration {computed}, in flight {mean}");
+    assert!(
+        (computed / mean - 1.0).abs() < 0.1,
+        "rate × duration {computed}, in flight {mean}"
+    );
     // And each target's share of the slots, from what the janitor counts.
     let share = |metrics: &Metrics| {
-        metrics.sum("hook_target_attempt_duration_seconds_total", &[("target", "slow3.test")]) > 4.0
+        metrics.sum(
+            "hook_target_attempt_duration_seconds_total",
+            &[("target", "slow3.test")],
+        ) > 4.0
     };
     wait_for(LIMIT, async || stack.metrics(Program::Janitor).await, share).await;
 
@@ -285,13 +339,19 @@ async fn obs_07_each_bottleneck_shows_as_itself() {
         .unwrap();
     let id = stack.enqueue_to(&sink.url_at("quick.test", "/")).await;
     stack.wait_final(&id, LIMIT).await;
-    let slow = |metrics: &Metrics| longer_than(metrics, dequeue, &[("result", "jobs")], "0.4") > 0.0;
+    let slow =
+        |metrics: &Metrics| longer_than(metrics, dequeue, &[("result", "jobs")], "0.4") > 0.0;
     wait_for(LIMIT, worker, slow).await;
-    outside.execute("DROP TRIGGER dawdle ON hook.lease").await.unwrap();
+    outside
+        .execute("DROP TRIGGER dawdle ON hook.lease")
+        .await
+        .unwrap();
 
     // (b) Every connection waits for a lock.
     let mut lock = outside.begin().await.unwrap();
-    lock.execute("LOCK TABLE hook.ready, hook.lease, hook.target IN ACCESS EXCLUSIVE MODE").await.unwrap();
+    lock.execute("LOCK TABLE hook.ready, hook.lease, hook.target IN ACCESS EXCLUSIVE MODE")
+        .await
+        .unwrap();
     let waits = |metrics: &Metrics| longer_than(metrics, wait, &[("gate", "db_pool")], "1") > 0.0;
     wait_for(LIMIT, worker, waits).await;
     lock.rollback().await.unwrap();

@@ -189,7 +189,10 @@ async fn url_02_url_03_us_47_hd_42_sg_10_sg_12_nothing_leaks() {
 
     let signing = secret["whsec_".len()..].to_owned();
     let markers = [USER_INFO, BASIC, PATH, QUERY, HEADER, BODY, &signing, &key];
-    assert!(stack.logs_contain("attempt finished"), "the logs are talkative");
+    assert!(
+        stack.logs_contain("attempt finished"),
+        "the logs are talkative"
+    );
     for line in stack.logs() {
         for marker in markers {
             assert!(

@@ -50,7 +50,9 @@ async fn jan_03_totals_equal_the_receivers_log_over_purges_and_killed_janitors()
         let jobs = (round * JOBS / KILLS)..((round + 1) * JOBS / KILLS);
         let jobs: Vec<_> = jobs.map(|n| job(&sink, n)).collect();
         for batch in jobs.chunks(250) {
-            let reply = stack.post("/v1/jobs/batch", &json!({ "jobs": batch })).await;
+            let reply = stack
+                .post("/v1/jobs/batch", &json!({ "jobs": batch }))
+                .await;
             assert_eq!(reply.status, 202, "{}", reply.text());
         }
         let until = Instant::now() + Duration::from_millis(rng.random_range(100..900));
@@ -61,7 +63,11 @@ async fn jan_03_totals_equal_the_receivers_log_over_purges_and_killed_janitors()
             pause(Duration::from_millis(50)).await;
         }
         let replaced = stack.process(Program::Janitor).await.start();
-        let victim = if round % 2 == 0 { &mut other } else { stack.janitor.as_mut().unwrap() };
+        let victim = if round % 2 == 0 {
+            &mut other
+        } else {
+            stack.janitor.as_mut().unwrap()
+        };
         victim.signal(Signal::Kill);
         *victim = replaced;
         victim.wait_ready(LIMIT).await;
@@ -75,14 +81,21 @@ async fn jan_03_totals_equal_the_receivers_log_over_purges_and_killed_janitors()
         for janitor in stack.janitor.iter().chain([&other]) {
             shown.append(&mut counts_of(&stack.metrics_of(janitor).await));
         }
-        if shown == expected { Ok(()) } else { Err(shown) }
+        if shown == expected {
+            Ok(())
+        } else {
+            Err(shown)
+        }
     })
     .await;
     let left: i64 = sqlx::query_scalar("SELECT count(*) FROM hook.finished")
         .fetch_one(&pool)
         .await
         .unwrap();
-    assert!(left < i64::try_from(JOBS).unwrap() / 2, "nothing was purged: {left} are left");
+    assert!(
+        left < i64::try_from(JOBS).unwrap() / 2,
+        "nothing was purged: {left} are left"
+    );
 }
 
 fn job(sink: &Sink, n: usize) -> serde_json::Value {
@@ -139,8 +152,13 @@ fn never_falls(
     metrics: &Metrics,
 ) {
     for ((target, outcome), number) in counts_of(metrics) {
-        let before = seen.entry((janitor.pid(), target.clone(), outcome)).or_default();
-        assert!(number >= *before, "{target} {outcome}: {number} after {before}");
+        let before = seen
+            .entry((janitor.pid(), target.clone(), outcome))
+            .or_default();
+        assert!(
+            number >= *before,
+            "{target} {outcome}: {number} after {before}"
+        );
         *before = number;
     }
 }

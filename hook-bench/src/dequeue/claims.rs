@@ -154,6 +154,7 @@ fn delivered(job: LeasedJob) -> Finish {
             error_kind: None,
             response_status: Some(200),
             response_excerpt: None,
+            response_truncated: false,
             duration: Duration::from_millis(1),
         },
         next: Next::End(Status::Completed),
