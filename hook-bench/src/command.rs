@@ -8,6 +8,7 @@ use crate::{
     deliver::{self, DeliverArgs},
     dequeue::{self, DequeueArgs},
     ingest::{self, IngestArgs},
+    isolation::{self, IsolationArgs},
     machine::Machine,
     memory::{self, MemoryArgs},
     path::{self, PathArgs},
@@ -45,6 +46,8 @@ enum Scenario {
     Dequeue(DequeueArgs),
     /// Remove finished jobs.
     Purge(PurgeArgs),
+    /// Healthy targets beside sick ones.
+    Isolation(IsolationArgs),
     /// The worker's memory and connections with many slow deliveries in flight.
     Memory(MemoryArgs),
 }
@@ -78,6 +81,7 @@ fn measure(scenario: &Scenario) -> anyhow::Result<Report> {
         Scenario::Path(args) => ("path", &args.common),
         Scenario::Dequeue(args) => ("dequeue", &args.common),
         Scenario::Purge(args) => ("purge", &args.common),
+        Scenario::Isolation(args) => ("isolation", &args.common),
         Scenario::Memory(args) => ("memory", &args.common),
     };
     start::raise_descriptor_limit();
@@ -103,6 +107,7 @@ async fn once(scenario: &Scenario) -> anyhow::Result<Findings> {
         Scenario::Path(args) => path::run(args).await,
         Scenario::Dequeue(args) => dequeue::run(args).await,
         Scenario::Purge(args) => purge::run(args).await,
+        Scenario::Isolation(args) => isolation::run(args).await,
         Scenario::Memory(args) => memory::run(args).await,
     }
 }

@@ -18,6 +18,7 @@ mod dequeue;
 mod floor;
 mod http;
 mod ingest;
+mod isolation;
 mod latency;
 mod load;
 mod machine;

@@ -101,6 +101,61 @@ pub(crate) async fn completed(pool: &PgPool) -> sqlx::Result<i64> {
         .await
 }
 
+/// Jobs of one target that wait.
+pub(crate) async fn waiting(pool: &PgPool, target: &str) -> sqlx::Result<i64> {
+    sqlx::query_scalar(
+        "SELECT count(*) FROM hook.ready
+         WHERE shard = 0 AND tier = ANY ('{0,1,2}') AND target_id = hook.target_id($1)",
+    )
+    .bind(target)
+    .fetch_one(pool)
+    .await
+}
+
+/// Jobs of one target that are completed.
+pub(crate) async fn completed_of(pool: &PgPool, target: &str) -> sqlx::Result<i64> {
+    sqlx::query_scalar(
+        "SELECT count(*) FROM hook.finished WHERE status = 2 AND target_id = hook.target_id($1)",
+    )
+    .bind(target)
+    .fetch_one(pool)
+    .await
+}
+
+/// Jobs of these targets that are being attempted.
+pub(crate) async fn leased(pool: &PgPool, targets: &[String]) -> sqlx::Result<i64> {
+    sqlx::query_scalar(
+        "SELECT count(*) FROM hook.lease JOIN unnest($1::text[]) AS t (name)
+            ON target_id = hook.target_id(t.name)",
+    )
+    .bind(targets)
+    .fetch_one(pool)
+    .await
+}
+
+/// Attempts on record for each of these targets, in their order.
+pub(crate) async fn attempts_by_target(
+    pool: &PgPool,
+    targets: &[String],
+) -> sqlx::Result<Vec<i64>> {
+    sqlx::query_scalar(
+        "SELECT (SELECT count(*) FROM hook.attempt WHERE target_id = hook.target_id(t.name))
+         FROM unnest($1::text[]) WITH ORDINALITY AS t (name, ord) ORDER BY ord",
+    )
+    .bind(targets)
+    .fetch_all(pool)
+    .await
+}
+
+/// Rows of waiting jobs that were rewritten in place since the server began.
+pub(crate) async fn ready_updates(pool: &PgPool) -> sqlx::Result<i64> {
+    sqlx::query_scalar(
+        "SELECT n_tup_upd FROM pg_stat_user_tables WHERE schemaname = 'hook' AND relname = 'ready'",
+    )
+    .fetch_one(pool)
+    .await
+}
+
 /// Opens a transaction that keeps Postgres from removing anything, until it is dropped.
 pub(crate) async fn pin(pool: &PgPool) -> sqlx::Result<Transaction<'static, Postgres>> {
     let mut transaction = pool.begin().await?;

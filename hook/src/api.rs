@@ -99,7 +99,7 @@ pub(crate) fn segment(text: &str) -> String {
 
 impl Api {
     /// The API of `HOOK_API_URL`, with the token of `HOOK_API_TOKEN`.
-    fn from_vars(vars: &Vars) -> Result<Self, Failure> {
+    pub(crate) fn from_vars(vars: &Vars) -> Result<Self, Failure> {
         let mut reader = Reader::new(Binary::Hook, |name| vars.get(name));
         let base = reader.text("HOOK_API_URL").unwrap_or_default();
         let token = reader.secret("HOOK_API_TOKEN");

@@ -21,6 +21,7 @@ use crate::{exit::Failure, output::Output, receiver::Receiver, settings};
 mod addresses;
 mod banner;
 mod database;
+mod demo;
 mod directory;
 mod profile;
 mod services;
@@ -54,6 +55,9 @@ pub(crate) struct DevArgs {
     /// First of three ports for health and metrics; 0 takes any free ones.
     #[arg(long, value_name = "PORT")]
     ops_port: Option<u16>,
+    /// Send to healthy targets and to one that hangs, and show each second how they fare.
+    #[arg(long)]
+    demo: bool,
 }
 
 pub(crate) fn run(args: DevArgs, output: Output) -> Result<(), Failure> {
@@ -126,9 +130,20 @@ impl Run<'_> {
         if services.ready(self.stop).await {
             banner::show(&places, self.output);
         }
-        let served = services.join(self.stop).await;
+        let demo = async {
+            if self.args.demo && !self.stop.is_draining() {
+                let stop = self.stop.clone();
+                let played = demo::play(self.vars, places.api, self.output, stop).await;
+                // It ends with the rest, or the rest with it.
+                self.stop.drain();
+                played
+            } else {
+                Ok(())
+            }
+        };
+        let (served, demo) = tokio::join!(services.join(self.stop), demo);
         receiver.stop().await;
-        served
+        served.and(demo)
     }
 }
 
