@@ -66,10 +66,12 @@ impl Sickness {
         } else {
             0
         };
-        let settings: &[_] = match scenario {
-            Scenario::Hang64 => &[("HOOK_WORKER_SLOTS", "64")],
-            Scenario::Recovery => RECOVERY,
-            _ => &[],
+        let settings: &[_] = if scenario == Scenario::Hang64 {
+            &[("HOOK_WORKER_SLOTS", "64")]
+        } else if scenario == Scenario::Recovery {
+            RECOVERY
+        } else {
+            &[]
         };
         Ok(Self {
             setup: Setup {
@@ -128,14 +130,12 @@ pub(super) async fn play(
 /// Has the host well and sick in turn.
 async fn flap(receiver: &mut Receiver, seconds: f64) -> anyhow::Result<()> {
     let begun = clock::now();
-    let mut next = Behaviour::Ok;
+    let mut well = true;
     while clock::seconds_between(begun, clock::now()) + FLAP.as_secs_f64() < seconds {
         clock::pause(FLAP).await;
-        receiver.switch("sick", next).await?;
-        next = match next {
-            Behaviour::Ok => Behaviour::Hang,
-            _ => Behaviour::Ok,
-        };
+        let behaviour = if well { Behaviour::Ok } else { Behaviour::Hang };
+        receiver.switch("sick", behaviour).await?;
+        well = !well;
     }
     Ok(())
 }
