@@ -61,6 +61,12 @@ pub(crate) struct Common {
     /// A setting for all services, as NAME=VALUE; may be given several times.
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = setting)]
     pub(crate) settings: Vec<(String, String)>,
+    /// A setting for Postgres, as NAME=VALUE; may be given several times.
+    #[arg(long = "postgres", value_name = "NAME=VALUE", value_parser = setting)]
+    pub(crate) postgres: Vec<(String, String)>,
+    /// Also show what each statement costs; needs pg_stat_statements, and costs a little itself.
+    #[arg(long)]
+    pub(crate) statements: bool,
 }
 
 /// Runs a scenario and reports; nothing is to be reported of a role.

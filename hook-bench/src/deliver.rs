@@ -53,7 +53,7 @@ const COLUMNS: &[Column] = &[
 ];
 
 pub(crate) async fn run(args: &DeliverArgs) -> anyhow::Result<Findings> {
-    let rig = Rig::start(&args.common.settings).await?;
+    let rig = Rig::start(&args.common).await?;
     let mut receiver = rig.receiver(args.targets).await?;
     let bare = bare_posts(args, &rig, &mut receiver).await?;
 
@@ -111,8 +111,9 @@ pub(crate) async fn run(args: &DeliverArgs) -> anyhow::Result<Findings> {
         cost,
     };
     table.row("from a backlog", backlog.figures(Some(repeats)));
+    let statements = backlog.cost.statements(measured);
     Ok(Findings {
-        tables: vec![table],
+        tables: [table].into_iter().chain(statements).collect(),
         lines: vec![Line::at_most("repeats", repeats, 0.0)],
     })
 }

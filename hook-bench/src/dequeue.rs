@@ -164,7 +164,7 @@ fn lines(rows: &[Row], smallest: i64) -> Vec<Line> {
 
 async fn case(args: &DequeueArgs, shape: Shape, jobs: i64) -> anyhow::Result<Row> {
     say(format_args!("{}: filling in {jobs} jobs", shape.name()));
-    let rig = Rig::start(&args.common.settings).await?;
+    let rig = Rig::start(&args.common).await?;
     if shape == Shape::NeverAnalysed {
         backlog::set_statistics(&rig.admin, Statistics::None).await?;
     }

@@ -69,7 +69,7 @@ struct Measured {
 }
 
 pub(crate) async fn run(args: &IngestArgs) -> anyhow::Result<Findings> {
-    let rig = Rig::start(&args.common.settings).await?;
+    let rig = Rig::start(&args.common).await?;
     let receiver = rig.receiver(1).await?;
     let floor = Floor::start(&rig, receiver.address()).await?;
     let api = rig.api(&[]).await?;
@@ -129,8 +129,9 @@ pub(crate) async fn run(args: &IngestArgs) -> anyhow::Result<Findings> {
     floor.child.stop().await?;
     receiver.stop().await?;
     rig.stop().await?;
+    let statements = single.cost.statements(single.jobs);
     Ok(Findings {
-        tables: vec![table],
+        tables: [table].into_iter().chain(statements).collect(),
         lines,
     })
 }

@@ -7,7 +7,15 @@ use std::time::Duration;
 
 use sqlx::PgPool;
 
-use crate::{child::Child, clock, proc, sql};
+use crate::{
+    child::Child,
+    clock, proc,
+    report::{Column, Table, column},
+    sql::{
+        self,
+        statements::{self, Statement},
+    },
+};
 
 /// A process that is watched.
 #[derive(Clone, Debug)]
@@ -48,6 +56,8 @@ impl Watched {
 pub(crate) struct Meter {
     admin: PgPool,
     watched: Vec<Watched>,
+    /// Whether statements are counted.
+    counted: bool,
     begun: Sample,
 }
 
@@ -64,6 +74,8 @@ pub(crate) struct Cost {
     pub(crate) seconds: f64,
     pub(crate) wal_bytes: f64,
     pub(crate) processes: Vec<ProcessCost>,
+    /// The dearest statements, where they are counted.
+    pub(crate) statements: Vec<Statement>,
 }
 
 /// One process's part.
@@ -77,10 +89,15 @@ pub(crate) struct ProcessCost {
 
 impl Meter {
     pub(crate) async fn start(admin: PgPool, watched: Vec<Watched>) -> anyhow::Result<Self> {
+        let counted = statements::are_counted(&admin).await?;
+        if counted {
+            statements::reset(&admin).await?;
+        }
         let begun = Sample::take(&admin, &watched).await?;
         Ok(Self {
             admin,
             watched,
+            counted,
             begun,
         })
     }
@@ -94,6 +111,11 @@ impl Meter {
 
     pub(crate) async fn end(self) -> anyhow::Result<Cost> {
         let ended = Sample::take(&self.admin, &self.watched).await?;
+        let statements = if self.counted {
+            statements::dearest(&self.admin).await?
+        } else {
+            Vec::new()
+        };
         let cpu = ended.cpu.iter().zip(&self.begun.cpu);
         let mut processes = Vec::new();
         for (watched, (after, before)) in self.watched.into_iter().zip(cpu) {
@@ -109,6 +131,7 @@ impl Meter {
             #[expect(clippy::cast_precision_loss, reason = "far below 2^52 bytes")]
             wal_bytes: wal_bytes as f64,
             processes,
+            statements,
         })
     }
 }
@@ -128,7 +151,39 @@ impl Sample {
     }
 }
 
+const STATEMENTS: &[Column] = &[
+    column("calls", "calls", 0),
+    column("rows_per_call", "rows/call", 1),
+    column("plans_per_call", "plans/call", 2),
+    column("plan_ms_per_call", "plan ms/call", 3),
+    column("exec_ms_per_call", "exec ms/call", 3),
+    column("us_per_job", "µs/job", 1),
+    column("buffers_per_job", "buffers/job", 1),
+    column("wal_bytes_per_job", "WAL B/job", 0),
+];
+
 impl Cost {
+    /// What the dearest statements cost for each of so many jobs; `None` if none were counted.
+    #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
+    pub(crate) fn statements(&self, jobs: f64) -> Option<Table> {
+        let mut table = Table::new("statements", STATEMENTS);
+        for statement in &self.statements {
+            let calls = statement.calls as f64;
+            let figures = [
+                calls,
+                statement.rows as f64 / calls,
+                statement.plans as f64 / calls,
+                statement.plan_ms / calls,
+                statement.exec_ms / calls,
+                (statement.plan_ms + statement.exec_ms) / jobs * 1e3,
+                statement.buffers as f64 / jobs,
+                statement.wal_bytes as f64 / jobs,
+            ];
+            table.row(statement.name.as_str(), figures.map(Some).to_vec());
+        }
+        (!self.statements.is_empty()).then_some(table)
+    }
+
     /// CPU seconds of all processes of this kind: `worker` is `worker`, `worker 2` …
     pub(crate) fn cpu_of(&self, kind: &str) -> f64 {
         self.of(kind).map(|process| process.cpu_seconds).sum()

@@ -96,7 +96,7 @@ pub(crate) async fn run(args: &MemoryArgs) -> anyhow::Result<Findings> {
 }
 
 async fn with_slots(args: &MemoryArgs, slots: u32) -> anyhow::Result<Measured> {
-    let rig = Rig::start(&args.common.settings).await?;
+    let rig = Rig::start(&args.common).await?;
     let mut receiver = rig.receiver(args.targets).await?;
     let worker = rig
         .worker(

@@ -121,7 +121,10 @@ pub(crate) async fn run(args: &PathArgs) -> anyhow::Result<Findings> {
     }
     Ok(Findings {
         lines: lines(&ours, &floor, args),
-        tables: vec![times, costs, idle],
+        tables: [times, costs, idle]
+            .into_iter()
+            .chain(ours.full.statements())
+            .collect(),
     })
 }
 
@@ -165,7 +168,7 @@ fn lines(ours: &Ours, floor: &Level, args: &PathArgs) -> Vec<Line> {
 
 /// Measures the product at every load.
 async fn product(args: &PathArgs) -> anyhow::Result<Ours> {
-    let rig = Rig::start(&args.common.settings).await?;
+    let rig = Rig::start(&args.common).await?;
     let mut receiver = rig.receiver(args.targets).await?;
     let api = rig.api(&[]).await?;
     let mut workers = Vec::new();
@@ -237,7 +240,7 @@ async fn measure(
 /// Measures the floor at full load.
 async fn floor(args: &PathArgs) -> anyhow::Result<Level> {
     say("the floor, full load");
-    let rig = Rig::start(&[]).await?;
+    let rig = Rig::start(&args.common).await?;
     let mut receiver = rig.receiver(1).await?;
     let floor = Floor::start(&rig, receiver.address()).await?;
     let watched = [

@@ -68,7 +68,7 @@ pub(crate) async fn run(args: &PurgeArgs) -> anyhow::Result<Findings> {
 
 async fn bucket(args: &PurgeArgs, bucket: i16, jobs: u32) -> anyhow::Result<Cost> {
     say(format_args!("bucket {bucket}: filling in {jobs} jobs"));
-    let rig = Rig::start(&args.common.settings).await?;
+    let rig = Rig::start(&args.common).await?;
     let targets: Vec<String> = (0..100).map(|n| format!("target-{n}.example")).collect();
     let backlog = Backlog {
         first: 0,

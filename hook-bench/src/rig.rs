@@ -20,9 +20,11 @@ use tokio::{net::TcpListener, task::JoinSet};
 
 use crate::{
     child::{Child, Start},
+    command::Common,
     measure::{Children, Watched},
     progress::say,
     receiver::Receiver,
+    sql,
 };
 
 /// Settings of the services unless a scenario or the command line says otherwise.
@@ -35,6 +37,12 @@ const SETTINGS: [(&str, &str); 5] = [
         "HOOK_SECRET_KEY",
         "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=",
     ),
+];
+
+/// Settings of Postgres by which it counts what statements cost.
+const STATEMENTS: [(&str, &str); 2] = [
+    ("shared_preload_libraries", "pg_stat_statements"),
+    ("pg_stat_statements.track_planning", "on"),
 ];
 
 /// Our own connections to Postgres.
@@ -57,13 +65,21 @@ pub(crate) struct Service {
 }
 
 impl Rig {
-    /// Starts and migrates a Postgres. `settings` win over those of scenarios.
-    pub(crate) async fn start(settings: &[(String, String)]) -> anyhow::Result<Self> {
+    /// Starts and migrates a Postgres.
+    pub(crate) async fn start(common: &Common) -> anyhow::Result<Self> {
+        let mut postgres = common.postgres.clone();
+        if common.statements {
+            postgres.extend(STATEMENTS.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        }
         let vars = Vars::from_environment();
         let search = Search::from_vars(|name| vars.get(name));
         let server = blocking(move || {
             let binaries = search.find().context("looking for Postgres")?;
-            PgServer::start(Options::new(binaries)).context("starting Postgres")
+            let options = Options {
+                settings: postgres,
+                ..Options::new(binaries)
+            };
+            PgServer::start(options).context("starting Postgres")
         })
         .await?;
         let options: PgConnectOptions = server.url().parse().context("reading an address")?;
@@ -71,12 +87,15 @@ impl Rig {
             .await
             .context("connecting to Postgres")?;
         migrate::run(&mut connection).await?;
+        if common.statements {
+            sql::statements::install(&mut connection).await?;
+        }
         connection.close().await.context("leaving Postgres")?;
         let pool = PgPoolOptions::new().max_connections(ADMIN_CONNECTIONS);
         Ok(Self {
             server,
             program: std::env::current_exe().context("finding our own executable")?,
-            settings: settings.to_vec(),
+            settings: common.settings.clone(),
             admin: pool.connect_lazy_with(options.clone()),
             options,
         })

@@ -7,7 +7,7 @@ use crate::{
     latency::Latency,
     load::Sent,
     measure::Cost,
-    report::{Column, Figure, column},
+    report::{Column, Figure, Table, column},
 };
 
 /// Throughput and times. An enqueue counts from when it was due to its answer, a delivery from the
@@ -103,6 +103,11 @@ impl Level {
 
     pub(super) fn wal_per_job(&self) -> f64 {
         self.cost.wal_bytes / self.jobs
+    }
+
+    /// What statements cost, where that was counted.
+    pub(super) fn statements(&self) -> Option<Table> {
+        self.cost.statements(self.jobs)
     }
 
     /// The row of [`TIMES`].
