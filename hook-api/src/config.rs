@@ -59,6 +59,12 @@ impl Config {
             &["HOOK_API_LISTEN"],
             "a loopback address, or HOOK_API_TOKENS, or HOOK_API_ALLOW_ANONYMOUS=true",
         );
+        let ops_listen = reader.address("HOOK_OPS_LISTEN");
+        reader.require(
+            !are_one(listen, ops_listen),
+            &["HOOK_API_LISTEN", "HOOK_OPS_LISTEN"],
+            "a listener of its own for each of the two",
+        );
         let body_max = reader.size("HOOK_API_BODY_MAX", 1024..=1024 * 1024 * 1024);
         let job_body_max = reader.size("HOOK_JOB_BODY_MAX", 0..=512 * 1024 * 1024);
         reader.require(
@@ -86,6 +92,14 @@ impl Config {
             sealer: sealer(reader),
         }
     }
+}
+
+/// Whether two listeners would want the same port of the same address; port 0 is any free one.
+fn are_one(one: SocketAddr, other: SocketAddr) -> bool {
+    let is_any = |address: SocketAddr| address.ip().is_unspecified();
+    one.port() != 0
+        && one.port() == other.port()
+        && (one.ip() == other.ip() || is_any(one) || is_any(other))
 }
 
 fn read_tokens(reader: &mut Reader<'_>, name: &'static str) -> Vec<Secret<String>> {

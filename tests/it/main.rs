@@ -6,6 +6,7 @@
 )]
 
 mod any_answer;
+mod backlogs;
 mod bytes;
 mod canary;
 mod clocks;
@@ -18,11 +19,14 @@ mod hang_ups;
 mod holds;
 mod kills;
 mod kit;
+mod names;
 mod observed;
 mod poison;
 mod retries;
 mod rows;
 mod secrecy;
+mod settings;
+mod statuses;
 mod tidy;
 mod tls;
 mod totals;

@@ -96,7 +96,7 @@ impl<'a> Reader<'a> {
                 continue;
             }
             let hint = closest(name).map_or_else(String::new, |near| format!(" such as {near}"));
-            self.bad.push(Bad {
+            self.note(Bad {
                 name: name.to_owned(),
                 value: Some(Mask::of_unknown(name).apply(&value)),
                 expected: format!("the name of a setting{hint}"),
@@ -114,11 +114,18 @@ impl<'a> Reader<'a> {
         for name in names {
             let setting = self.setting(name);
             let text = self.text_of(setting).unwrap_or_default();
-            self.bad.push(Bad {
+            self.note(Bad {
                 name: (*name).to_owned(),
                 value: Some(setting.mask.apply(&text)),
                 expected: expected.to_owned(),
             });
+        }
+    }
+
+    /// Keeps what is wrong; a setting that is read twice is not named twice for the same reason.
+    fn note(&mut self, bad: Bad) {
+        if !self.bad.contains(&bad) {
+            self.bad.push(bad);
         }
     }
 
@@ -146,7 +153,7 @@ impl<'a> Reader<'a> {
         let setting = self.setting(name);
         let Some(text) = self.text_of(setting) else {
             if setting.is_required() {
-                self.bad.push(Bad {
+                self.note(Bad {
                     name: name.to_owned(),
                     value: None,
                     expected: setting.form.to_owned(),
@@ -157,7 +164,7 @@ impl<'a> Reader<'a> {
         match parse(&text) {
             Ok(value) => Some(value),
             Err(form) => {
-                self.bad.push(Bad {
+                self.note(Bad {
                     name: name.to_owned(),
                     value: Some(setting.mask.apply(&text)),
                     expected: if expected.is_empty() {
