@@ -293,7 +293,14 @@ from the table in `hook-common/src/metrics.rs`; a test fails when the two differ
 (`UPDATE_DOCS=1 cargo test -p hook-common --test documents` writes it anew).
 
 Durations have buckets from 100 µs to 60 s in steps of at most 2×. Counters start at 0 with the
-process. A gauge of use stands beside its limit (`hook_gate_in_flight` and `hook_gate_max`). No
-label holds a body, a header, a secret, or more of a URL than its host; `target` appears on the
-janitor only, for the worst `HOOK_METRICS_TARGETS_MAX` targets, and the rest is summed as `other`.
+process, but for those of targets, which show the totals of the database. A gauge of use stands
+beside its limit (`hook_gate_in_flight` and `hook_gate_max`). No label holds a body, a header, a
+secret, or more of a URL than its host.
+
+`target` appears on the leading janitor only, for the worst `HOOK_METRICS_TARGETS_MAX` targets by
+penalty, waiting jobs and the time that they held slots; all others are summed as `other`. That
+makes at most seven series for each, whatever the number of targets. A target without penalty,
+waiting jobs and attempts in this hour and the one before is not shown. When a target comes into
+view or leaves it, `other` neither falls nor jumps, so rates are right; the sum of the values over
+all targets is the total only until then.
 ";

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::{BUDGET, leader::Leadership};
 
 /// Tallies of one statement; each holds as many attempts as a worker ended at one stroke.
-const BATCH: i64 = 500;
+const BATCH: i64 = 1000;
 
 /// Hours that one statement removes.
 const PURGED_MAX: i64 = 1000;

@@ -19,13 +19,16 @@ use hook_testkit::{
     wait::{pause, wait_for, wait_until},
 };
 use serde_json::json;
-use sqlx::{Connection as _, Executor as _};
+use sqlx::{Connection as _, Executor as _, PgConnection, Postgres, Transaction};
 use tokio::time::Instant;
 
 use crate::{
     dashboards::{metrics_in, queries, rules, text},
     kit::LIMIT,
 };
+
+const DEQUEUE: &str = "hook_worker_dequeue_duration_seconds";
+const WAIT: &str = "hook_gate_wait_seconds";
 
 /// Healthy targets under load.
 const HEALTHY: usize = 5;
@@ -166,6 +169,17 @@ async fn every_panel_and_rule_has_data_and_alerts_fire() {
     alerts_fire(&mut stack, &prometheus, &db).await;
 }
 
+/// Locks tables against everybody until the transaction is rolled back.
+async fn locked<'a>(
+    outside: &'a mut PgConnection,
+    tables: &'static str,
+) -> Transaction<'a, Postgres> {
+    let mut lock = outside.begin().await.expect("a transaction begins");
+    let locking = lock.execute(tables).await;
+    locking.expect("the tables can be locked");
+    lock
+}
+
 /// A held target, a dead loop, and a missing janitor, one after the other.
 async fn alerts_fire(stack: &mut Stack, prometheus: &Prometheus, db: &TestDb) {
     let fires = async |name: &str| {
@@ -187,12 +201,10 @@ async fn alerts_fire(stack: &mut Stack, prometheus: &Prometheus, db: &TestDb) {
     fires("HookTargetHeld").await;
     assert!(!firing(prometheus).await.contains("HookWorkerStuck"));
     let mut locker = db.connect().await;
-    let mut lock = locker.begin().await.unwrap();
-    lock.execute("LOCK TABLE hook.ready IN ACCESS EXCLUSIVE MODE")
-        .await
-        .unwrap();
+    let ready = "LOCK TABLE hook.ready IN ACCESS EXCLUSIVE MODE";
+    let lock = locked(&mut locker, ready).await;
     fires("HookWorkerStuck").await;
-    lock.rollback().await.unwrap();
+    lock.rollback().await.expect("the lock is let go");
     ends("HookWorkerStuck").await;
 
     assert!(!firing(prometheus).await.contains("HookJanitorMissing"));
@@ -266,6 +278,40 @@ fn longer_than(metrics: &Metrics, name: &str, labels: &[(&str, &str)], bound: &s
     all - metrics.sum(&format!("{name}_bucket"), &with_bound)
 }
 
+/// (a) Every slot is held by slow targets, and nothing else is slow.
+async fn full_slots_show_as_full_slots(stack: &Stack, sink: &Sink) {
+    let worker = async || stack.metrics(Program::Worker).await;
+    for n in 0..48 {
+        stack
+            .enqueue_to(&sink.url_at(&format!("slow{}.test", n % 16), "/slow"))
+            .await;
+    }
+    wait_for(LIMIT, worker, |metrics| in_flight(metrics) == 8.0).await;
+    let begun = worker().await;
+    let started_with = begun.sum("hook_worker_attempt_duration_seconds_sum", &[]);
+    let (mean, busy) = mean_in_flight(stack, Duration::from_secs(2)).await;
+    let full = worker().await;
+    assert_eq!(longer_than(&full, WAIT, &[("gate", "db_pool")], "1"), 0.0);
+    assert_eq!(
+        longer_than(&full, DEQUEUE, &[("result", "jobs")], "2"),
+        0.0
+    );
+    let took = full.sum("hook_worker_attempt_duration_seconds_sum", &[]) - started_with;
+    let computed = took / busy.as_secs_f64();
+    assert!(
+        (computed / mean - 1.0).abs() < 0.1,
+        "rate × duration {computed}, in flight {mean}"
+    );
+    // And each target's share of the slots, from what the janitor counts.
+    let share = |metrics: &Metrics| {
+        metrics.sum(
+            "hook_target_attempt_duration_seconds_total",
+            &[("target", "slow3.test")],
+        ) > 4.0
+    };
+    wait_for(LIMIT, async || stack.metrics(Program::Janitor).await, share).await;
+}
+
 /// OBS-07: slots, pool, dequeue or nothing: each bottleneck has a signal of its own, and in flight
 /// is the rate times the mean duration.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -284,10 +330,6 @@ async fn obs_07_each_bottleneck_shows_as_itself() {
         .start()
         .await;
     let worker = async || stack.metrics(Program::Worker).await;
-    let (dequeue, wait) = (
-        "hook_worker_dequeue_duration_seconds",
-        "hook_gate_wait_seconds",
-    );
 
     // (d) Idle: nothing is taken, and looking for work goes on.
     let idle = worker().await;
@@ -296,43 +338,14 @@ async fn obs_07_each_bottleneck_shows_as_itself() {
     let more = |later: &Metrics| later.sum(sweeps, &[]) > idle.sum(sweeps, &[]) + 2.0;
     wait_for(LIMIT, worker, more).await;
 
-    // (a) Every slot is held by slow targets, and nothing else is slow.
-    for n in 0..48 {
-        stack
-            .enqueue_to(&sink.url_at(&format!("slow{}.test", n % 16), "/slow"))
-            .await;
-    }
-    wait_for(LIMIT, worker, |metrics| in_flight(metrics) == 8.0).await;
-    let begun = worker().await;
-    let started_with = begun.sum("hook_worker_attempt_duration_seconds_sum", &[]);
-    let (mean, busy) = mean_in_flight(&stack, Duration::from_secs(2)).await;
-    let full = worker().await;
-    assert_eq!(longer_than(&full, wait, &[("gate", "db_pool")], "1"), 0.0);
-    assert_eq!(
-        longer_than(&full, dequeue, &[("result", "jobs")], "0.4"),
-        0.0
-    );
-    let took = full.sum("hook_worker_attempt_duration_seconds_sum", &[]) - started_with;
-    let computed = took / busy.as_secs_f64();
-    assert!(
-        (computed / mean - 1.0).abs() < 0.1,
-        "rate × duration {computed}, in flight {mean}"
-    );
-    // And each target's share of the slots, from what the janitor counts.
-    let share = |metrics: &Metrics| {
-        metrics.sum(
-            "hook_target_attempt_duration_seconds_total",
-            &[("target", "slow3.test")],
-        ) > 4.0
-    };
-    wait_for(LIMIT, async || stack.metrics(Program::Janitor).await, share).await;
+    full_slots_show_as_full_slots(&stack, &sink).await;
 
     // (c) The dequeue is slow.
     let mut outside = db.connect().await;
     outside
         .execute(
             "CREATE FUNCTION hook.dawdle() RETURNS trigger LANGUAGE plpgsql AS
-                'BEGIN PERFORM pg_sleep(0.8); RETURN NULL; END';
+                'BEGIN PERFORM pg_sleep(2.5); RETURN NULL; END';
             CREATE TRIGGER dawdle AFTER INSERT ON hook.lease EXECUTE FUNCTION hook.dawdle()",
         )
         .await
@@ -340,7 +353,7 @@ async fn obs_07_each_bottleneck_shows_as_itself() {
     let id = stack.enqueue_to(&sink.url_at("quick.test", "/")).await;
     stack.wait_final(&id, LIMIT).await;
     let slow =
-        |metrics: &Metrics| longer_than(metrics, dequeue, &[("result", "jobs")], "0.4") > 0.0;
+        |metrics: &Metrics| longer_than(metrics, DEQUEUE, &[("result", "jobs")], "2") > 0.0;
     wait_for(LIMIT, worker, slow).await;
     outside
         .execute("DROP TRIGGER dawdle ON hook.lease")
@@ -348,11 +361,9 @@ async fn obs_07_each_bottleneck_shows_as_itself() {
         .unwrap();
 
     // (b) Every connection waits for a lock.
-    let mut lock = outside.begin().await.unwrap();
-    lock.execute("LOCK TABLE hook.ready, hook.lease, hook.target IN ACCESS EXCLUSIVE MODE")
-        .await
-        .unwrap();
-    let waits = |metrics: &Metrics| longer_than(metrics, wait, &[("gate", "db_pool")], "1") > 0.0;
+    let tables = "LOCK TABLE hook.ready, hook.lease, hook.target IN ACCESS EXCLUSIVE MODE";
+    let lock = locked(&mut outside, tables).await;
+    let waits = |metrics: &Metrics| longer_than(metrics, WAIT, &[("gate", "db_pool")], "1") > 0.0;
     wait_for(LIMIT, worker, waits).await;
     lock.rollback().await.unwrap();
     let id = stack.enqueue_to(&sink.url_at("quick.test", "/")).await;
