@@ -64,7 +64,7 @@ pub(crate) struct Common {
     /// A setting for Postgres, as NAME=VALUE; may be given several times.
     #[arg(long = "postgres", value_name = "NAME=VALUE", value_parser = setting)]
     pub(crate) postgres: Vec<(String, String)>,
-    /// Also show what each statement costs; needs pg_stat_statements, and costs a little itself.
+    /// Also show what each statement costs, by an extension of Postgres that costs a little itself.
     #[arg(long)]
     pub(crate) statements: bool,
 }

@@ -20,12 +20,17 @@ const PIECES: u32 = 120;
 const BYTES_OF_SAMPLE: u64 = 8;
 
 fn resident_bytes() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let status = fs::read_to_string("/proc/self/status").expect("Linux tells it");
     let line = status
         .lines()
         .find_map(|line| line.strip_prefix("VmRSS:"))
-        .unwrap();
-    let kib: u64 = line.trim().trim_end_matches("kB").trim().parse().unwrap();
+        .expect("the resident size is among it");
+    let kib: u64 = line
+        .trim()
+        .trim_end_matches("kB")
+        .trim()
+        .parse()
+        .expect("a number");
     kib * 1024
 }
 

@@ -122,7 +122,7 @@ async fn net_06_rs_16_rs_17_rs_18_tl_08_bombs_do_not_go_off() {
     ]);
     let sink = Sink::start(script).await;
     let authority = TestAuthority::new();
-    let chain = authority.huge_chain_server(&["chain.test"], MIB as usize);
+    let chain = authority.huge_chain_server(&["chain.test"], 1024 * 1024);
     let secure = Sink::builder(200).tls(Tls::Serve(chain)).start().await;
     let dns = Dns::start().await;
     dns.set_others(|_| Some(Reply::loopback()));

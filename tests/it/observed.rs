@@ -292,10 +292,7 @@ async fn full_slots_show_as_full_slots(stack: &Stack, sink: &Sink) {
     let (mean, busy) = mean_in_flight(stack, Duration::from_secs(2)).await;
     let full = worker().await;
     assert_eq!(longer_than(&full, WAIT, &[("gate", "db_pool")], "1"), 0.0);
-    assert_eq!(
-        longer_than(&full, DEQUEUE, &[("result", "jobs")], "2"),
-        0.0
-    );
+    assert_eq!(longer_than(&full, DEQUEUE, &[("result", "jobs")], "2"), 0.0);
     let took = full.sum("hook_worker_attempt_duration_seconds_sum", &[]) - started_with;
     let computed = took / busy.as_secs_f64();
     assert!(
@@ -352,8 +349,7 @@ async fn obs_07_each_bottleneck_shows_as_itself() {
         .unwrap();
     let id = stack.enqueue_to(&sink.url_at("quick.test", "/")).await;
     stack.wait_final(&id, LIMIT).await;
-    let slow =
-        |metrics: &Metrics| longer_than(metrics, DEQUEUE, &[("result", "jobs")], "2") > 0.0;
+    let slow = |metrics: &Metrics| longer_than(metrics, DEQUEUE, &[("result", "jobs")], "2") > 0.0;
     wait_for(LIMIT, worker, slow).await;
     outside
         .execute("DROP TRIGGER dawdle ON hook.lease")

@@ -10,13 +10,22 @@ use hook_testkit::{
 
 use crate::kit::LIMIT;
 
+/// One address for two listeners.
+const SAME: &str = "127.0.0.1:47113";
+
+/// The id of a case, the program, and the settings that it must refuse.
+type Case = (
+    &'static str,
+    Program,
+    &'static [(&'static str, &'static str)],
+);
+
 /// CF-05, CF-06, CF-07, CF-11: the start ends with exit code 2 and names what is bad.
 #[tokio::test]
 async fn cf_05_cf_06_cf_07_cf_11_bad_settings_stop_the_start() {
     // Never connected to: settings are judged before anything is done.
     let builder = Stack::builder("postgres://nobody:pa55word@127.0.0.1:1/none");
-    let same = "127.0.0.1:47113";
-    let cases: [(&str, Program, &[(&str, &str)]); 9] = [
+    let cases: [Case; 9] = [
         (
             "CF-05",
             Program::Worker,
@@ -41,7 +50,7 @@ async fn cf_05_cf_06_cf_07_cf_11_bad_settings_stop_the_start() {
         (
             "CF-11",
             Program::Api,
-            &[("HOOK_API_LISTEN", same), ("HOOK_OPS_LISTEN", same)],
+            &[("HOOK_API_LISTEN", SAME), ("HOOK_OPS_LISTEN", SAME)],
         ),
         (
             "of the kind",

@@ -105,7 +105,7 @@ impl Mix {
 
 impl Scene {
     pub(super) async fn start(args: &IsolationArgs, setup: Setup) -> anyhow::Result<Self> {
-        let rig = Rig::start(&args.common.settings).await?;
+        let rig = Rig::start(&args.common).await?;
         let receiver = rig.receiver(HEALTHY + setup.sick).await?;
         let settings: Vec<_> = SETTINGS.iter().chain(setup.settings).copied().collect();
         Ok(Self {

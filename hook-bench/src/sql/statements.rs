@@ -1,4 +1,4 @@
-//! What each statement costs Postgres, where pg_stat_statements is there to count it.
+//! What each statement costs Postgres, where `pg_stat_statements` is there to count it.
 
 use sqlx::{PgConnection, PgPool, Row as _};
 
