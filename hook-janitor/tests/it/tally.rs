@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use hook_common::{
     db::Db,
     job::Status,
-    queue::{AttemptCounts, Next, Queue},
+    queue::{AttemptCounts, Next, Queue, ReapLeases},
     target::{Target, TargetId},
 };
 use hook_janitor::{leader::Leadership, stats::Stats, tally::Tally};
@@ -57,7 +57,11 @@ async fn every_attempt_is_counted_once_and_what_was_none_is_not() {
     // Lost leases were attempts; their late results were none.
     let lost = scene.dequeue("b.example", 2).await;
     scene.age(1.0).await;
-    let reaped = scene.queue.reap_leases(10, 3, &[]).await.unwrap();
+    let reap = ReapLeases {
+        max_attempts: 3,
+        ..ReapLeases::default()
+    };
+    let reaped = scene.queue.reap_leases(10, &reap).await.unwrap();
     assert_eq!(reaped.returned + reaped.failed, 2);
     scene.finish(lost, Next::End(Status::Completed)).await;
 
