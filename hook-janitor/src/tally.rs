@@ -5,7 +5,7 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::Context as _;
-use hook_common::{metrics::janitor::HISTORY_HOURS_PURGED_TOTAL, queue::Queue};
+use hook_common::{metrics::janitor::HISTORY_ROWS_PURGED_TOTAL, queue::Queue};
 use tokio::time::Instant;
 
 use crate::{BUDGET, leader::Leadership};
@@ -63,7 +63,7 @@ impl Tally {
             let purged = self.queue.purge_history(self.retention, PURGED_MAX).await;
             let purged = purged.context("removing old hours of targets")?;
             report.purged += purged;
-            HISTORY_HOURS_PURGED_TOTAL
+            HISTORY_ROWS_PURGED_TOTAL
                 .counter(&[])
                 .increment(purged.unsigned_abs());
             if purged < PURGED_MAX {

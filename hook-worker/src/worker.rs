@@ -217,5 +217,11 @@ fn take_over(shared: &Shared, picks: &[Pick], dequeued: &Dequeued, limit: usize,
                 .increment(count as u64);
         }
     }
+    if !dequeued.jobs.is_empty() {
+        #[expect(clippy::cast_precision_loss, reason = "a batch has few hundred jobs")]
+        metric::DEQUEUE_JOBS
+            .histogram(&[])
+            .record(dequeued.jobs.len() as f64);
+    }
     debug!(jobs = dequeued.jobs.len(), heads = picks.len(), "dequeued");
 }

@@ -58,8 +58,8 @@ pub const LAST_PURGE_SUCCESS_TIMESTAMP_SECONDS: Metric = Metric::gauge_of(
 )
 .in_unit(Unit::Seconds);
 /// Hours of targets purged.
-pub const HISTORY_HOURS_PURGED_TOTAL: Metric = Metric::counter_of(
-    "hook_janitor_history_hours_purged_total",
+pub const HISTORY_ROWS_PURGED_TOTAL: Metric = Metric::counter_of(
+    "hook_janitor_history_rows_purged_total",
     &[],
     "Hourly numbers of targets removed after their retention.",
 );
@@ -159,7 +159,7 @@ pub const ALL: &[Metric] = &[
     BUCKETS_IN_USE,
     IDEMPOTENCY_KEYS_PURGED_TOTAL,
     LAST_PURGE_SUCCESS_TIMESTAMP_SECONDS,
-    HISTORY_HOURS_PURGED_TOTAL,
+    HISTORY_ROWS_PURGED_TOTAL,
     OLDEST_FINISHED_AGE_SECONDS,
     QUEUE_JOBS,
     QUEUE_OLDEST_DUE_AGE_SECONDS,
