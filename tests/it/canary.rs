@@ -322,6 +322,7 @@ async fn del_01_sr_02_to_sr_06_no_redirect_reaches_a_canary() {
         format!("http://127.0.0.1:{port}/"),
     ];
     let mut ids = Vec::new();
+    // SR-02: 301, SR-03: 303, SR-05: 308, SR-06: 200.
     for status in [200, 300, 301, 302, 303, 304, 307, 308] {
         for place in &places {
             let job = json!({

@@ -11,6 +11,7 @@
 
 mod any_answer;
 mod backlogs;
+mod bad_requests;
 mod bytes;
 mod canary;
 mod clocks;

@@ -6,18 +6,23 @@ use hook_common::{
     config::{Binary, command_line::Vars},
     start,
 };
+use hook_testkit::proxy::Mode;
 
-use super::kit::{Api, Client, URL};
+use super::{
+    away::behind_proxy,
+    kit::{Api, Client, URL},
+};
 
 const FULL: &str = "full-token-0123456789";
 const ENQUEUE: &str = "enqueue-token-0123456789";
 
+const TOKENS: [(&str, &str); 2] = [
+    ("HOOK_API_TOKENS", FULL),
+    ("HOOK_API_ENQUEUE_TOKENS", ENQUEUE),
+];
+
 async fn guarded() -> Api {
-    Api::with(&[
-        ("HOOK_API_TOKENS", FULL),
-        ("HOOK_API_ENQUEUE_TOKENS", ENQUEUE),
-    ])
-    .await
+    Api::with(&TOKENS).await
 }
 
 fn job() -> String {
@@ -33,27 +38,33 @@ async fn post_as(api: &Api, authorization: &str) -> super::kit::Answer {
         .await
 }
 
+/// Postgres is asked nothing on behalf of a stranger: while it is frozen, the answers are the same.
 #[tokio::test]
-async fn au_02_to_09_a_missing_or_wrong_token() {
-    let api = guarded().await;
+async fn au_02_au_03_au_04_au_07_au_08_au_09_a_missing_or_wrong_token() {
+    let (api, proxy) = behind_proxy(&TOKENS).await;
+    proxy.set(Mode::Freeze);
     let long = format!("Bearer {}", "x".repeat(10_000));
     let values = [
-        "",
-        "Bearer",
-        "Bearer ",
-        "Bearer wrong",
-        "Bearer  two spaces",
-        "Bearer a\u{e9}",
-        FULL,
-        "Basic Zm9vOmJhcg==",
-        "Digest x",
-        &long,
+        ("AU-02", ""),
+        ("AU-03", "Bearer"),
+        ("AU-04", "Bearer "),
+        ("AU-07", "Bearer wrong"),
+        ("AU-08", "Bearer  two spaces"),
+        ("AU-09", "Bearer a\u{e9}"),
+        ("two spaces before a good one", &format!("Bearer  {FULL}")),
+        ("without a scheme", FULL),
+        ("a beginning", &format!("Bearer {}", &FULL[..10])),
+        ("more than one", &format!("Bearer {FULL},{ENQUEUE}")),
+        ("a good one in another scheme", &format!("Token {FULL}")),
+        ("a wrong password", "Basic Zm9vOmJhcg=="),
+        ("another scheme", "Digest x"),
+        ("very long", &long),
     ];
     let mut bodies = Vec::new();
-    for value in values {
+    for (what, value) in values {
         let answer = post_as(&api, value).await;
         answer.assert_problem(401, "unauthorized");
-        assert_eq!(answer.header("www-authenticate"), Some("bearer"), "{value}");
+        assert_eq!(answer.header("www-authenticate"), Some("bearer"), "{what}");
         bodies.push(answer.body);
     }
     let answer = api.post("/v1/jobs", &job()).await;
@@ -61,7 +72,11 @@ async fn au_02_to_09_a_missing_or_wrong_token() {
     bodies.push(answer.body);
     bodies.dedup();
     assert_eq!(bodies.len(), 1, "an answer hints at which part was wrong");
+    proxy.set(Mode::Pass);
     assert_eq!(api.rows().await, 0);
+    proxy.set(Mode::Freeze);
+    let known = post_as(&api, &format!("Bearer {FULL}")).await;
+    assert_eq!(known.status, 503, "a request with a token does ask Postgres");
 }
 
 #[tokio::test]
@@ -181,7 +196,7 @@ async fn a_page_of_another_site_cannot_act_for_a_user() {
 }
 
 #[tokio::test]
-async fn au_17_18_20_ops_paths_do_not_exist_here() {
+async fn au_17_au_18_au_20_ops_paths_do_not_exist_here() {
     let api = Api::start().await;
     for path in [
         "/metrics",

@@ -15,7 +15,8 @@ fn job() -> String {
     format!(r#"{{"url":"{URL}"}}"#)
 }
 
-async fn behind_proxy(settings: &[(&str, &str)]) -> (Api, Proxy) {
+/// An API whose way to Postgres can be disturbed.
+pub(crate) async fn behind_proxy(settings: &[(&str, &str)]) -> (Api, Proxy) {
     let db = TestDb::new().await;
     let proxy = Proxy::before(&db.url());
     let url = proxy.url(&db.url());

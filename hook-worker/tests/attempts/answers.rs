@@ -451,3 +451,37 @@ async fn a_body_that_meets_the_deadline_of_the_attempt_leaves_the_status_standin
         assert!(report.duration < limit + SLACK);
     }
 }
+
+/// RS-60, RS-61: what an answer asks to be remembered is not: no cookie, no other place, no HTTPS.
+/// RS-59: of its headers nothing is kept, neither in the excerpt nor in what is logged.
+#[tokio::test]
+async fn rs_59_rs_60_rs_61_nothing_of_an_answer_outlives_it_but_status_and_excerpt() {
+    let elsewhere = Sink::start(200).await;
+    let script = Script::sequence([
+        Answer::status(500)
+            .header("x", "10.1.2.3 internal")
+            .header("set-cookie", "a=b; Path=/")
+            .header("strict-transport-security", "max-age=31536000")
+            .header("alt-svc", format!("h2=\":{}\"; ma=3600", elsewhere.port()))
+            .header("location", elsewhere.url("/"))
+            .bytes("the body"),
+        Answer::ok(),
+    ]);
+    let sink = Sink::start(script).await;
+    let client = client();
+    let report = attempt(&client, sink.url("/")).await;
+    assert_outcome(
+        &report,
+        Outcome::Retryable,
+        Some(ErrorKind::HttpStatus),
+        Some(500),
+    );
+    assert_eq!(report.response_excerpt.as_deref(), Some(&b"the body"[..]));
+    assert!(!format!("{report:?}").contains("internal"));
+    assert_delivered(&attempt(&client, sink.url("/")).await);
+    let requests = sink.requests();
+    assert_eq!(requests.len(), 2);
+    assert_eq!(requests[1].header("cookie"), None);
+    assert_eq!(requests[1].header("host"), requests[0].header("host"));
+    assert_eq!(elsewhere.connection_count(), 0);
+}
