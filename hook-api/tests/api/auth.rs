@@ -76,7 +76,10 @@ async fn au_02_au_03_au_04_au_07_au_08_au_09_a_missing_or_wrong_token() {
     assert_eq!(api.rows().await, 0);
     proxy.set(Mode::Freeze);
     let known = post_as(&api, &format!("Bearer {FULL}")).await;
-    assert_eq!(known.status, 503, "a request with a token does ask Postgres");
+    assert_eq!(
+        known.status, 503,
+        "a request with a token does ask Postgres"
+    );
 }
 
 #[tokio::test]
