@@ -361,6 +361,74 @@ fn every_penalised_target_is_served_again_and_again() {
 }
 
 #[test]
+fn the_worst_penalised_targets_and_their_retries_are_served_beside_endless_milder_ones() {
+    let mut world = World::new(100);
+    let pin = |world: &mut World, target: i64, tier, level| {
+        let target_id = world.wake_tier(target, tier);
+        let directive = Directive {
+            penalty_pin: Some(level),
+            ..Directive::default()
+        };
+        world.heads.direct(target_id, directive, world.now);
+        target_id
+    };
+    // More mild ones than the allowance has slots.
+    for target in 0..100 {
+        pin(&mut world, target, Tier::Primary, 1);
+    }
+    let worst = pin(&mut world, 200, Tier::Primary, 3);
+    let retries = pin(&mut world, 201, Tier::DegradedRetry, 1);
+    let mut served: HashMap<TargetId, usize> = HashMap::new();
+    for _ in 0..200 {
+        for (target, jobs) in world.dequeue(50) {
+            *served.entry(target).or_default() += jobs;
+        }
+        world.now += 50 * MS;
+        // One attempt ends at a time, so that there is never room for all.
+        let running: Vec<TargetId> = world.slots.keys().copied().collect();
+        let ended = running
+            .iter()
+            .filter(|target| world.in_flight(**target) > 0)
+            .min_by_key(|target| served.get(target).copied().unwrap_or(0))
+            .copied();
+        if let Some(target) = ended {
+            world.end(target, Outcome::Delivered);
+        }
+    }
+    for target in [worst, retries] {
+        assert!(
+            served.get(&target).is_some_and(|jobs| *jobs > 0),
+            "{target:?} starves"
+        );
+    }
+}
+
+#[test]
+fn proven_targets_that_all_hang_at_once_leave_a_quarter_of_the_slots() {
+    let mut world = World::new(64);
+    let healthy = world.wake(1);
+    world.prove(healthy);
+    let hanging: Vec<TargetId> = (100..120).map(|target| world.wake(target)).collect();
+    for _ in 0..8 {
+        world.dequeue(50);
+        world.now += 5 * MS;
+        for target in hanging.iter().chain([&healthy]) {
+            world.end_all(*target, Outcome::Delivered);
+        }
+    }
+    // From now on they hang, and take one slot each in turn, as their jobs come.
+    for _ in 0..40 {
+        world.dequeue(4);
+        world.end_all(healthy, Outcome::Delivered);
+        world.pass(100 * MS);
+    }
+    let stuck: usize = hanging.iter().map(|target| world.in_flight(*target)).sum();
+    assert!(stuck <= 48, "{stuck} slots");
+    world.dequeue(50);
+    assert!(world.in_flight(healthy) >= 1);
+}
+
+#[test]
 fn targets_of_one_level_share_evenly_however_much_one_has() {
     let mut world = World::new(512);
     let targets: Vec<TargetId> = (0..10).map(|target| world.wake(target)).collect();

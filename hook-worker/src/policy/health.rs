@@ -106,7 +106,8 @@ impl Health {
         self.in_flight += 1;
         self.window.used(self.in_flight, now);
         let running = Running(self.first_start + self.starts.len() as u64 - 1);
-        if self.circuit.is_open() {
+        // Jobs that were leased just before the circuit opened start too, and are no probes.
+        if self.circuit.may_probe(now) {
             self.circuit.probe_started();
             self.probe = Some(running);
         }
