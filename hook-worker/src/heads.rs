@@ -44,8 +44,9 @@ mod tests;
 const LEVELS: usize = 10;
 
 /// How far behind the last job taken a probe starts, so that jobs whose transaction committed
-/// late are still seen; older ones are found by the sweep.
-const LOW_MARGIN: TimeDelta = TimeDelta::seconds(5);
+/// late are still seen; older ones are found by the sweep. Every probe walks what was taken within
+/// the margin, so at full rate each second of it costs as much as finding the jobs.
+const LOW_MARGIN: TimeDelta = TimeDelta::seconds(1);
 
 /// Share of a batch that retries get while first tries wait.
 const RETRY_SHARE: f64 = 0.1;
