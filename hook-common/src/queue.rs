@@ -38,7 +38,7 @@ mod workers;
 pub use dequeue::{Dequeued, Head, Lease, LeaseTerm, LeasedJob, PREPARE_DEQUEUE};
 pub use enqueue::{Enqueue, Enqueued, KeyUse};
 pub use failing::{FailingPiece, FailingTarget, PREPARE_FAILING};
-pub use finish::{AttemptRecord, Finish, Finished, Next};
+pub use finish::{AttemptRecord, Finish, Finished, Next, PREPARE_FINISH};
 pub use gauges::{
     BucketUse, DeadRows, FinishedJobs, Sample, TableSize, TargetGauge, Vitals, WaitingJobs,
 };

@@ -67,15 +67,19 @@ pub enum Finished {
 const RETRY: i16 = 10;
 const RELEASE: i16 = 11;
 
-const FINISH: &str = "-- finish
-WITH input AS MATERIALIZED (
+// One look-up by ctid for each result: a list of ctids, joined to the input, is compared with all of
+// it for each row once the plan is generic, which knows no length of an array. A plan test
+// (tests/queue/plans.rs) holds that.
+macro_rules! finish_sql {
+    () => {
+        "WITH input AS MATERIALIZED (
     SELECT * FROM unnest($2::text[]::tid[], $3::uuid[], $4::bigint[], $5::smallint[], $6::smallint[], $7::bigint[],
         $8::smallint[], $9::smallint[], $10::smallint[], $11::bytea[], $12::boolean[], $13::int[])
     AS i (tid, job_id, fence, next, uncount, delay_ms, outcome, error_kind, response_status, excerpt, truncated,
         duration_ms)
 ), joined AS (
     DELETE FROM hook.lease AS l USING input AS i
-    WHERE l.ctid = ANY (ARRAY(SELECT tid FROM input))
+    WHERE l.ctid = i.tid
         AND l.shard = $1 AND l.job_id = i.job_id AND l.fence = i.fence
     RETURNING l.target_id, l.tier, l.run_at, l.job_id, l.fence, l.attempt, l.bucket, l.leased_at, l.expires_at,
         l.timeout_ms, l.worker, i.next, i.uncount, i.delay_ms, i.outcome, i.error_kind, i.response_status, i.excerpt,
@@ -106,7 +110,15 @@ WITH input AS MATERIALIZED (
     SELECT $1, now(), array_agg(target_id), array_agg(outcome), array_agg(duration_ms)
     FROM joined WHERE uncount = 0 HAVING count(*) > 0
 )
-SELECT job_id FROM joined";
+SELECT job_id FROM joined"
+    };
+}
+
+const FINISH: &str = concat!("-- finish\n", finish_sql!());
+
+/// The statement of the finish as a prepared one, so that `EXPLAIN EXECUTE hook_finish (…)` shows
+/// what Postgres makes of it.
+pub const PREPARE_FINISH: &str = concat!("PREPARE hook_finish AS ", finish_sql!());
 
 const LEASE_TIDS: &str = "-- lease_tids
 SELECT job_id, fence, ctid::text AS tid FROM hook.lease WHERE shard = $1 AND job_id = ANY ($2)";

@@ -5,7 +5,7 @@ use std::time::Duration;
 use hook_common::{
     db::Db,
     job::Tier,
-    queue::{PREPARE_DEQUEUE, Queue},
+    queue::{PREPARE_DEQUEUE, PREPARE_FINISH, Queue},
 };
 use sqlx::{Executor as _, PgPool, Row as _};
 
@@ -67,6 +67,39 @@ fn assert_probes_heads(plan: &str) {
     assert!(
         plan.contains("Tid Scan on ready"),
         "rows are not deleted where they were found:\n{plan}"
+    );
+}
+
+const EXPLAIN_FINISH: &str = "EXPLAIN EXECUTE hook_finish (0, ARRAY['(0,1)', '(0,2)'],
+    array_fill(gen_random_uuid(), ARRAY[2]), ARRAY[1, 1]::bigint[], ARRAY[2, 2]::smallint[], ARRAY[0, 0]::smallint[],
+    ARRAY[0, 0]::bigint[], ARRAY[0, 0]::smallint[], ARRAY[0, 0]::smallint[], ARRAY[200, 200]::smallint[],
+    ARRAY['', '']::bytea[], ARRAY[false, false], ARRAY[5, 5])";
+
+/// The generic plan is the one of the steady state, and it does not know how many results there
+/// are: a nested loop over all of them for each would be quadratic.
+#[tokio::test]
+async fn a_finish_looks_each_lease_up_where_it_lies() {
+    let kit = Kit::new().await;
+    let mut connection = kit.pool.acquire().await.unwrap();
+    connection
+        .execute("SET plan_cache_mode = force_generic_plan")
+        .await
+        .unwrap();
+    connection
+        .execute(sqlx::raw_sql(PREPARE_FINISH))
+        .await
+        .unwrap();
+    let rows = connection.fetch_all(sqlx::raw_sql(EXPLAIN_FINISH)).await;
+    let lines: Vec<String> = rows.unwrap().iter().map(|row| row.get(0)).collect();
+    connection.execute("DEALLOCATE ALL").await.unwrap();
+    let plan = lines.join("\n");
+    assert!(
+        plan.contains("TID Cond: (ctid = i"),
+        "no look-up by ctid:\n{plan}"
+    );
+    assert!(
+        !plan.contains("Seq Scan on lease"),
+        "all leases are read:\n{plan}"
     );
 }
 
