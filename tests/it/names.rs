@@ -108,23 +108,21 @@ async fn net_13_a_name_that_moves_is_followed_on_a_busy_connection() {
         .await;
     let dns = Dns::start().await;
     let at = |address: [u8; 4]| Reply::address(Ipv4Addr::from(address)).ttl_seconds(1);
-    let moves = Duration::from_secs(3);
-    dns.set(
-        "move.test",
-        Rule::OverTime(vec![
-            (Duration::ZERO, at([127, 0, 0, 1])),
-            (moves, at([127, 0, 0, 2])),
-        ]),
-    );
+    dns.set("move.test", at([127, 0, 0, 1]));
     let stack = Stack::builder(&db.url())
         .set("HOOK_DNS_SERVERS", dns.address())
         .start()
         .await;
     let mut ids = Vec::new();
-    // Steady traffic until well after the move.
+    // Steady traffic, from well before the move until well after it.
+    let mut has_moved = false;
     while second.request_count() < 20 {
         ids.push(stack.enqueue_to(&first.url_at("move.test", "/")).await);
         assert!(ids.len() < 2_000, "the name was never followed");
+        if !has_moved && first.request_count() >= 20 {
+            dns.set("move.test", at([127, 0, 0, 2]));
+            has_moved = true;
+        }
         pause(Duration::from_millis(50)).await;
     }
     let until = first.request_count();
@@ -140,7 +138,7 @@ async fn net_13_a_name_that_moves_is_followed_on_a_busy_connection() {
         until,
         "all of it goes to the new place"
     );
-    assert!(until > 20, "the connection was busy before");
+    assert!(until >= 20, "the connection was busy before");
     assert_eq!(second.request_count() + until, ids.len());
     let last = first.requests().last().map(|request| request.head_read);
     let begun = second.requests()[0].head_read;
