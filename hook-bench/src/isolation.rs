@@ -201,7 +201,7 @@ fn row(played: &Played, rate: f64) -> Vec<Option<f64>> {
         Some(sick.all.p99),
         sick.seconds.first().map(|second| second.p99),
         sick.worst_second(),
-        Some(sick.per_second / base.per_second),
+        Some(sick.per_second / base.per_second).filter(|ratio| ratio.is_finite()),
         Some(*open_max),
     ]
 }
