@@ -83,9 +83,11 @@ impl Ops {
             .enable_all()
             .build()
             .map_err(OpsFault::Thread)?;
+        // Made here and not in the thread, so that it is there once this has returned.
+        let spare = serve::Spare::new();
         let thread = thread::Builder::new()
             .name("ops".to_owned())
-            .spawn(move || runtime.block_on(serve::serve(listener, surface, closed)))
+            .spawn(move || runtime.block_on(serve::serve(listener, surface, spare, closed)))
             .map_err(OpsFault::Thread)?;
         info!(listener = "ops", %address, binary, "listening");
         Ok(Self {

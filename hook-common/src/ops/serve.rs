@@ -35,6 +35,7 @@ const UPKEEP_EVERY: Duration = Duration::from_secs(2);
 pub(super) async fn serve(
     listener: TcpListener,
     surface: Surface,
+    mut spare: Spare,
     mut closed: oneshot::Receiver<()>,
 ) {
     let listener = match tokio::net::TcpListener::from_std(listener) {
@@ -48,7 +49,6 @@ pub(super) async fn serve(
     let mut connections = Connections::default();
     let mut upkeep = interval(UPKEEP_EVERY);
     upkeep.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut spare = Spare::new();
     loop {
         tokio::select! {
             _ = &mut closed => return,
@@ -121,10 +121,10 @@ async fn converse(stream: TcpStream, surface: Arc<Surface>) -> Option<TcpStream>
 ///
 /// An answered connection goes back into the reserve without being closed in between: a busy
 /// process would take what is free at once.
-struct Spare(Vec<OwnedFd>);
+pub(super) struct Spare(Vec<OwnedFd>);
 
 impl Spare {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let mut spare = Self(Vec::with_capacity(SPARES));
         spare.refill();
         spare
