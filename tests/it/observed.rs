@@ -316,7 +316,8 @@ fn longer_than(metrics: &Metrics, name: &str, labels: &[(&str, &str)], bound: &s
     all - metrics.sum(&format!("{name}_bucket"), &with_bound)
 }
 
-/// (a) Every slot is held by slow targets, and nothing else is slow.
+/// (a) Slow targets hold every slot that they may, three quarters of 8 (contract §5 keeps the rest
+/// for those that have proven quick), and nothing else is slow.
 async fn full_slots_show_as_full_slots(stack: &Stack, sink: &Sink) {
     let worker = async || stack.metrics(Program::Worker).await;
     let begun = worker().await;
@@ -329,7 +330,7 @@ async fn full_slots_show_as_full_slots(stack: &Stack, sink: &Sink) {
     };
     let watch = watch_in_flight(stack, Duration::from_secs(2));
     let (seen, ()) = tokio::join!(watch, enqueue);
-    assert_eq!(seen.peak, 8.0);
+    assert_eq!(seen.peak, 6.0);
     let full = worker().await;
     assert_eq!(longer_than(&full, WAIT, &[("gate", "db_pool")], "1"), 0.0);
     assert_eq!(longer_than(&full, DEQUEUE, &[("result", "jobs")], "2"), 0.0);
