@@ -98,7 +98,7 @@ fn answer(seed: u64, number: u64) -> Answer {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whatever_a_receiver_sends_the_job_ends_and_the_next_one_is_served() {
-    let jobs = amount(600, 20_000);
+    let jobs = amount(600, 5_000);
     let seed = seeded().random();
     let db = TestDb::new().await;
     let script = Script::new(move |request, _| {
