@@ -102,7 +102,10 @@ impl Rig {
 
 fuzz_target!(|answer: &[u8]| {
     let report = RIG.attempt(answer);
-    assert!(report.duration < ATTEMPT + Duration::from_secs(1), "{report:?}");
+    assert!(
+        report.duration < ATTEMPT + Duration::from_secs(1),
+        "{report:?}"
+    );
     let excerpt = report.response_excerpt.as_deref().unwrap_or_default();
     assert!(excerpt.len() <= 4096 && !excerpt.contains(&0));
     assert!(std::str::from_utf8(excerpt).is_ok());
