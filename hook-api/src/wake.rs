@@ -1,7 +1,7 @@
 //! Tells workers of new jobs, after their commit and apart from it.
 //!
 //! A notification takes a lock that all of the database's notifying transactions share, so it is
-//! sent by a statement of its own, for all jobs of a few milliseconds at once. It may get lost:
+//! sent by a statement of its own, for all jobs of the last milliseconds at once. It may get lost:
 //! workers poll as well.
 
 use std::{
@@ -17,13 +17,17 @@ use hook_common::{
     queue::{Queue, Wake},
     target::TargetId,
 };
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::Instant};
 use tracing::debug;
 
 use crate::kept::{IDLE_MAX, Kept};
 
-/// Notifications of this process are at least this far apart.
-const EVERY: Duration = Duration::from_millis(5);
+/// Between two notifications of this process lies at least this many times what the last one took,
+/// so that they cost little where Postgres is busy and come at once where it is not.
+const PAUSE_TIMES: u32 = 4;
+/// The bounds of that pause.
+const PAUSE_MIN: Duration = Duration::from_millis(1);
+const PAUSE_MAX: Duration = Duration::from_millis(5);
 /// More targets than this are not named; workers look by themselves.
 const HEADS_MAX: usize = 300;
 /// A notification that takes longer is given up.
@@ -97,8 +101,10 @@ impl WakeLoop {
             };
             match signalled {
                 Some(Some(())) => {
+                    let begun = Instant::now();
                     self.pass_on().await;
-                    stop.pause(EVERY).await;
+                    let pause = begun.elapsed() * PAUSE_TIMES;
+                    stop.pause(pause.clamp(PAUSE_MIN, PAUSE_MAX)).await;
                 }
                 Some(None) => return,
                 None => self.connection.release_idle(),
