@@ -1,12 +1,13 @@
 //! The finisher: writes what attempts came to, as many in one statement as have ended meanwhile.
 //!
-//! Two writers share the queue of results, so that one batch fills while another is written. A
-//! result is kept in memory and written again until Postgres takes it or its lease is certainly
-//! over; then the janitor has given the job back, and the fence keeps a late write out. If
-//! Postgres refuses a batch for what is in it, the batch is halved until the culprit stands alone;
-//! that one is put aside and tried again, seldom, while the others go on. A writer that has put
-//! aside as many as it may takes no new results, so that a database that refuses everything (a
-//! right that was revoked) stops the worker instead of making it send the same jobs again.
+//! There is one writer: while it writes a batch the next one fills, so batches grow with the load,
+//! and a result costs the less the more there are. A result is kept in memory and written again
+//! until Postgres takes it or its lease is certainly over; then the janitor has given the job back,
+//! and the fence keeps a late write out. If Postgres refuses a batch for what is in it, the batch is
+//! halved until the culprit stands alone; that one is put aside and tried again, seldom, while the
+//! others go on. If as many are put aside as there are slots, no new results are taken, so that a
+//! database that refuses everything (a right that was revoked) stops the worker instead of making
+//! it send the same jobs again.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,20 +19,13 @@ use hook_common::{
     queue::{Finish, Finished, Next},
     target::TargetId,
 };
-use tokio::{
-    sync::{Mutex, mpsc},
-    task::JoinSet,
-    time::Instant,
-};
+use tokio::{sync::mpsc, time::Instant};
 use tracing::{error, warn};
 
 use crate::worker::Shared;
 
 /// Results in one statement: past this, a statement gets longer, not cheaper.
 const BATCH_MAX: usize = 500;
-
-/// Statements under way at one time.
-const WRITERS: usize = 2;
 
 /// How often results that were put aside are tried again.
 const REFUSED_AGAIN_AFTER: Duration = Duration::from_secs(1);
@@ -91,7 +85,7 @@ impl FinishQueue {
 /// Writes results until every [`FinishQueue`] is dropped and nothing is left.
 pub(crate) struct Finisher {
     shared: Arc<Shared>,
-    results: Arc<Mutex<mpsc::Receiver<Pending>>>,
+    results: mpsc::Receiver<Pending>,
 }
 
 impl Finisher {
@@ -102,61 +96,44 @@ impl Finisher {
             FinishQueue(sender),
             Self {
                 shared,
-                results: Arc::new(Mutex::new(receiver)),
+                results: receiver,
             },
         )
     }
 
-    /// Runs the writers to the end.
-    pub(crate) async fn run(self, stop: Stop) {
-        let mut writers = JoinSet::new();
-        for _ in 0..WRITERS {
-            let (shared, results) = (Arc::clone(&self.shared), Arc::clone(&self.results));
-            let stop = stop.clone();
-            writers.spawn(async move { write_all(&shared, &results, &stop).await });
-        }
-        while let Some(ended) = writers.join_next().await {
-            if let Err(panic) = ended {
-                std::panic::resume_unwind(panic.into_panic());
+    /// Writes until the end.
+    pub(crate) async fn run(mut self, stop: Stop) {
+        let shared = &self.shared;
+        let refused_max = shared.config.policy.slots;
+        let mut refused: Vec<Pending> = Vec::new();
+        let mut again_at = Instant::now();
+        loop {
+            let mut batch = Vec::with_capacity(BATCH_MAX);
+            let pause = again_at.saturating_duration_since(Instant::now());
+            let received = if refused.is_empty() {
+                Some(self.results.recv_many(&mut batch, BATCH_MAX).await)
+            } else if refused.len() < refused_max {
+                within(pause, self.results.recv_many(&mut batch, BATCH_MAX)).await
+            } else {
+                stop.pause_until_abort(pause).await;
+                None
+            };
+            // None will follow.
+            if received == Some(0) {
+                give_up(write(shared, refused, &stop).await.len());
+                return;
+            }
+            let newly_refused = write(shared, batch, &stop).await;
+            if again_at <= Instant::now() {
+                refused = write(shared, refused, &stop).await;
+                again_at = Instant::now() + REFUSED_AGAIN_AFTER;
+            }
+            refused.extend(newly_refused);
+            if stop.is_aborting() {
+                give_up(std::mem::take(&mut refused).len());
             }
         }
     }
-}
-
-async fn write_all(shared: &Shared, results: &Mutex<mpsc::Receiver<Pending>>, stop: &Stop) {
-    let refused_max = shared.config.policy.slots.div_ceil(WRITERS);
-    let mut refused: Vec<Pending> = Vec::new();
-    let mut again_at = Instant::now();
-    loop {
-        let mut batch = Vec::with_capacity(BATCH_MAX);
-        let pause = again_at.saturating_duration_since(Instant::now());
-        let received = if refused.is_empty() {
-            Some(receive(results, &mut batch).await)
-        } else if refused.len() < refused_max {
-            within(pause, receive(results, &mut batch)).await
-        } else {
-            stop.pause_until_abort(pause).await;
-            None
-        };
-        if received == Some(0) {
-            give_up(write(shared, refused, stop).await.len());
-            return;
-        }
-        let newly_refused = write(shared, batch, stop).await;
-        if again_at <= Instant::now() {
-            refused = write(shared, refused, stop).await;
-            again_at = Instant::now() + REFUSED_AGAIN_AFTER;
-        }
-        refused.extend(newly_refused);
-        if stop.is_aborting() {
-            give_up(std::mem::take(&mut refused).len());
-        }
-    }
-}
-
-/// Waits for results; 0 means that none will follow.
-async fn receive(results: &Mutex<mpsc::Receiver<Pending>>, batch: &mut Vec<Pending>) -> usize {
-    results.lock().await.recv_many(batch, BATCH_MAX).await
 }
 
 fn give_up(results: usize) {
