@@ -12,7 +12,7 @@ use hook_common::{
 
 use crate::{
     client::{Cleartext, ClientConfig, http1::HeaderCase, pool::PoolLimits},
-    policy::PolicySettings,
+    policy::{Levels, PolicySettings},
     tls::Verification,
 };
 
@@ -22,10 +22,6 @@ const LEASE_MARGIN: Duration = Duration::from_secs(15);
 const LEASE_MARGIN_MIN: Duration = Duration::from_secs(5);
 /// A penalised target keeps two slots: one can hang while the other shows that it is back.
 const PENALISED_IN_FLIGHT_MAX: usize = 2;
-/// An attempt that holds its slot for longer is slow; webhooks are asked to answer at once.
-const SLOW_AFTER: Duration = Duration::from_secs(1);
-/// Idle slots are lent to targets that give them back within this on average.
-const QUICK: Duration = Duration::from_millis(250);
 
 /// Everything a worker is told.
 #[derive(Clone)]
@@ -100,8 +96,11 @@ impl Config {
                 slots,
                 target_in_flight_max,
                 penalised_in_flight_max: PENALISED_IN_FLIGHT_MAX.min(target_in_flight_max),
-                slow_after: SLOW_AFTER,
-                quick: QUICK,
+                slow_after: reader.duration("HOOK_SLOW_AFTER"),
+                quick: reader.duration("HOOK_LEND_BELOW"),
+                levels: reader
+                    .parsed("HOOK_PENALTY_LEVELS", Levels::FORM, Levels::parse)
+                    .unwrap_or_default(),
                 hold_failures: u32::try_from(reader.count("HOOK_HOLD_FAILURES", 1..=1_000_000))
                     .expect("at most a million"),
                 hold_after: reader.duration_or_zero("HOOK_HOLD_AFTER"),

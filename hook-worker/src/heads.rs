@@ -13,7 +13,8 @@
 //!   share at most three quarters of the slots, so that proven ones always find a free slot
 //!   however many targets turn out to hang;
 //! - penalised targets get at most a fifth of the slots while healthy jobs wait, at most half
-//!   otherwise, and always a twentieth; one pick in eight begins with the worst of them;
+//!   otherwise, and always a sixteenth, so that they hold a twentieth also between two picks; one
+//!   pick in eight begins with the worst of them;
 //! - retries get a tenth while first tries wait.
 //!
 //! Deliberately absent: jobs. Only Postgres knows how many there are and hands them out.

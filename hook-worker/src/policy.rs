@@ -64,6 +64,8 @@ pub(crate) struct PolicySettings {
     pub(crate) slow_after: Duration,
     /// Slots beyond its cap are lent only to a target whose attempts take no longer on average.
     pub(crate) quick: Duration,
+    /// Wasted slots at which each level begins.
+    pub(crate) levels: Levels,
     /// Retryable failures in a row that a hold needs.
     pub(crate) hold_failures: u32,
     /// Time without a success that a hold needs.
@@ -74,16 +76,47 @@ pub(crate) struct PolicySettings {
     pub(crate) probe_interval_max: Duration,
 }
 
+/// Shares of the slots, wasted on one target, from which each level holds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Levels([f64; LEVEL_MAX as usize]);
+
+/// Half a percent is where one target is felt by nobody yet but hundreds of them would be; each
+/// further level is four times as bad.
+impl Default for Levels {
+    fn default() -> Self {
+        Self([0.005, 0.02, 0.08])
+    }
+}
+
+impl Levels {
+    /// What [`Self::parse`] takes.
+    pub(crate) const FORM: &str = "three rising percentages of the slots, as 0.5%,2%,8%";
+
+    /// However few slots there are, a single slow answer is no level.
+    const WASTED_MIN: [f64; LEVEL_MAX as usize] = [0.25, 0.5, 1.0];
+
+    /// Reads three rising percentages.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let share = |word: &str| -> Option<f64> {
+            let percent: f64 = word.trim().strip_suffix('%')?.trim().parse().ok()?;
+            (percent > 0.0 && percent <= 100.0).then_some(percent / 100.0)
+        };
+        let shares: Option<Vec<f64>> = text.split(',').map(share).collect();
+        shares
+            .and_then(|shares| <[f64; LEVEL_MAX as usize]>::try_from(shares).ok())
+            .filter(|shares| shares.is_sorted_by(|lower, higher| lower < higher))
+            .map(Self)
+            .ok_or_else(|| Self::FORM.to_owned())
+    }
+}
+
 impl PolicySettings {
-    /// Wasted slots at which each level begins: 0.5 %, 2 % and 8 % of the slots, and never so few
-    /// that a single slow answer counts.
+    /// The level of a target on which so many slots are wasted.
     fn level_for(&self, wasted: f64) -> u8 {
         #[expect(clippy::cast_precision_loss, reason = "slots are far below 2^52")]
         let slots = self.slots as f64;
-        let steps = [(0.005, 0.25), (0.02, 0.5), (0.08, 1.0)];
-        let reached = steps
-            .iter()
-            .take_while(|(share, floor)| wasted >= (share * slots).max(*floor));
+        let steps = self.levels.0.iter().zip(Levels::WASTED_MIN);
+        let reached = steps.take_while(|(share, floor)| wasted >= (**share * slots).max(*floor));
         u8::try_from(reached.count()).expect("there are three steps")
     }
 }

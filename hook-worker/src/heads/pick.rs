@@ -58,7 +58,7 @@ impl Heads {
         };
 
         let penalised = self.in_flight[Standing::Penalised as usize];
-        let floor = share(self.settings.slots, 20).saturating_sub(penalised);
+        let floor = share(self.settings.slots, 16).saturating_sub(penalised);
         picking.within(floor, |picking| self.pick_penalised(picking));
         self.pick_retry_share(&mut picking);
         for class in Class::ALL {

@@ -9,7 +9,7 @@ use hook_common::{
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 
 use super::{Heads, Slot, Taken};
-use crate::policy::{Directive, PolicySettings};
+use crate::policy::{Directive, Levels, PolicySettings};
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -21,6 +21,7 @@ fn settings(slots: usize) -> PolicySettings {
         penalised_in_flight_max: 2,
         slow_after: SECOND,
         quick: 250 * MS,
+        levels: Levels::default(),
         hold_failures: 20,
         hold_after: 60 * SECOND,
         probe_interval_min: 10 * SECOND,

@@ -8,7 +8,7 @@ use hook_common::{
     target::TargetId,
 };
 
-use super::{Crew, Directive, Health, HeardCircuit, PolicySettings};
+use super::{Crew, Directive, Health, HeardCircuit, Levels, PolicySettings};
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -20,6 +20,7 @@ fn settings() -> PolicySettings {
         penalised_in_flight_max: 2,
         slow_after: SECOND,
         quick: 250 * MS,
+        levels: Levels::default(),
         hold_failures: 3,
         hold_after: SECOND,
         probe_interval_min: 10 * SECOND,
@@ -253,4 +254,36 @@ fn a_newcomer_waits_until_the_others_know_of_it() {
     assert_eq!(young.slots_of(TargetId(5), 10), 0);
     let alone = Crew::new(worker(1), vec![worker(1)], SECOND);
     assert_eq!(alone.slots_of(TargetId(5), 10), 10);
+}
+
+#[test]
+fn levels_are_three_rising_percentages() {
+    assert_eq!(Levels::parse("0.5%, 2%,8 %"), Ok(Levels::default()));
+    for bad in [
+        "",
+        "1%",
+        "1%,2%",
+        "1,2,3",
+        "2%,1%,3%",
+        "0%,1%,2%",
+        "1%,2%,101%",
+        "1%,1%,2%",
+        "NaN%,1%,2%",
+        "1%,2%,3%,4%",
+    ] {
+        assert!(Levels::parse(bad).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn a_level_is_a_share_of_the_slots_and_never_one_slow_answer() {
+    let large = settings();
+    let levels = [2.5, 2.6, 10.3, 41.0].map(|wasted| large.level_for(wasted));
+    assert_eq!(levels, [0, 1, 2, 3]);
+    let small = PolicySettings {
+        slots: 4,
+        ..settings()
+    };
+    let levels = [0.2, 0.3, 0.6, 1.0].map(|wasted| small.level_for(wasted));
+    assert_eq!(levels, [0, 1, 2, 3]);
 }
