@@ -152,7 +152,7 @@ async fn q_03_jobs_that_fail_do_not_come_before_newer_ones() {
         of(&[("outcome", "delivered")]),
     );
     assert!(refused <= delivered, "{refused} of {}", refused + delivered);
-    assert!(refused >= 40.0, "each was tried");
+    assert!(refused >= 20.0, "they were tried until the target was held");
     let waiting: Vec<i16> =
         sqlx::query_scalar("SELECT DISTINCT tier FROM hook.ready WHERE attempt > 0")
             .fetch_all(&db.pool().await)

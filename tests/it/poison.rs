@@ -27,13 +27,13 @@ async fn q_18_rows_that_cannot_be_decoded_end_failed_and_hold_nobody_up() {
     let db = TestDb::new().await;
     let pool = db.pool().await;
     let sink = Sink::start(200).await;
-    let mut stack = Stack::builder(&db.url()).start().await;
-    let pids = stack.pids();
     run(&pool, PLANT_ROWS).await;
     for refused in REFUSED {
         let planted = sqlx::raw_sql(*refused).execute(&pool).await;
         assert!(planted.is_err(), "not refused: {refused}");
     }
+    let mut stack = Stack::builder(&db.url()).start().await;
+    let pids = stack.pids();
     let good: Vec<Value> = (0..100)
         .map(|n| json!({"url": sink.url("/x"), "target": format!("t{}.test", n % 10)}))
         .collect();

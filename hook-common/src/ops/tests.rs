@@ -171,7 +171,8 @@ fn silent_clients_do_not_keep_others_out() {
         .collect();
     let begun = tokio::time::Instant::now();
     assert_eq!(get(address, "/livez").0, 200);
-    assert!(begun.elapsed() < Duration::from_secs(1));
+    // One that waited for them would wait until their connections are given up.
+    assert!(begun.elapsed() < Duration::from_secs(4));
     drop(silent);
 }
 
@@ -201,7 +202,7 @@ fn answers_come_while_the_rest_of_the_process_is_saturated() {
     for path in ["/livez", "/readyz", "/metrics"] {
         let begun = tokio::time::Instant::now();
         get(address, path);
-        assert!(begun.elapsed() < Duration::from_secs(1), "{path}");
+        assert!(begun.elapsed() < Duration::from_secs(4), "{path}");
     }
     busy.drain();
     runtime.shutdown_timeout(Duration::from_secs(5));
