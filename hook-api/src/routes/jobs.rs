@@ -24,9 +24,9 @@ use crate::{
 };
 
 /// Jobs of one page, unless asked for otherwise.
-const PAGE_JOBS: usize = 50;
+pub(super) const PAGE_JOBS: usize = 50;
 /// Most jobs of one page.
-const PAGE_JOBS_MAX: usize = 500;
+pub(super) const PAGE_JOBS_MAX: usize = 500;
 /// Jobs of one replay, unless asked for otherwise.
 const REPLAY_JOBS: usize = 1000;
 /// Most jobs of one replay.
