@@ -103,7 +103,8 @@ impl Operation {
     /// Adds an optional parameter of the query.
     pub(crate) fn query(mut self, name: &str, schema: Value) -> Self {
         self.parameters
-            .push(json!({"name": name, "in": "query", "schema": schema}));
+            // An empty value counts as not given.
+            .push(json!({"name": name, "in": "query", "allowEmptyValue": true, "schema": schema}));
         self.refuses(422)
     }
 
