@@ -21,6 +21,8 @@ use crate::{app::App, problem::Refusal};
 mod description;
 mod enqueue;
 mod jobs;
+mod overview;
+mod page;
 mod queues;
 mod secrets;
 mod table;

@@ -124,6 +124,7 @@ fn replay() -> Value {
         ),
         ("target", target()),
         ("queue", queue()),
+        ("error_kind", error_kind()),
         ("from", time()),
         ("to", time()),
         ("limit", whole(1, 100_000)),
@@ -133,6 +134,7 @@ fn replay() -> Value {
 fn answers() -> Vec<(&'static str, Value)> {
     let mut all = jobs();
     all.extend(targets());
+    all.extend(overview());
     all.extend([
         ("Queues", object(&[("queues", list(reference("Queue")))])),
         (
@@ -221,12 +223,13 @@ fn jobs() -> Vec<(&'static str, Value)> {
 }
 
 fn targets() -> Vec<(&'static str, Value)> {
-    let states = json!({"enum": ["healthy", "penalised", "held", "paused"]});
     let target = [
         ("target", target()),
-        ("state", states),
+        ("state", target_state()),
         ("penalty", whole(0, 9)),
         ("penalty_pin", nullable(whole(0, 9))),
+        ("failures_in_row", count()),
+        ("next_probe_at", nullable(time())),
         ("waiting", count()),
         ("running", count()),
         ("failed", count()),
@@ -252,6 +255,54 @@ fn targets() -> Vec<(&'static str, Value)> {
         ("Hour", object(&hour)),
         ("Hours", object(&[("hours", list(reference("Hour")))])),
     ]
+}
+
+fn overview() -> Vec<(&'static str, Value)> {
+    let attempts = [
+        ("delivered", count()),
+        ("retryable", count()),
+        ("permanent", count()),
+    ];
+    let counts = [
+        ("penalised", count()),
+        ("held", count()),
+        ("paused", count()),
+    ];
+    let failure = [
+        ("target", target()),
+        ("error_kind", nullable(error_kind())),
+        ("jobs", count()),
+        ("newest_job", id()),
+        ("last_finished_at", time()),
+    ];
+    let due = [
+        ("target", target()),
+        ("state", target_state()),
+        ("penalty", whole(0, 9)),
+        ("queue", queue()),
+        ("retries", json!({"type": "boolean"})),
+        ("due", count()),
+        ("first_job", id()),
+        ("oldest_due_age_ms", count()),
+    ];
+    let overview = [
+        ("queues", list(reference("Queue"))),
+        ("attempts", object(&attempts)),
+        ("targets", object(&counts)),
+    ];
+    let failures = [
+        ("failures", list(object(&failure))),
+        ("sampled", json!({"type": "boolean"})),
+    ];
+    vec![
+        ("Overview", object(&overview)),
+        ("Failures", object(&failures)),
+        ("Next", object(&[("next", list(object(&due)))])),
+    ]
+}
+
+fn target_state() -> Value {
+    json!({"enum": ["healthy", "penalised", "held", "paused"]})
 }
 
 fn problem() -> Value {

@@ -8,7 +8,7 @@ use axum::{
 };
 use serde_json::{Value, json};
 
-use super::{description, enqueue, jobs, queues, secrets, targets};
+use super::{description, enqueue, jobs, overview, page, queues, secrets, targets};
 use crate::{
     app::App,
     openapi::{
@@ -39,7 +39,14 @@ pub(crate) fn all() -> Vec<Route> {
     all.extend(changing_jobs());
     all.extend(about_targets());
     all.extend(about_secrets());
-    all.extend([
+    all.extend(about_the_whole());
+    all.extend(page());
+    all
+}
+
+fn about_the_whole() -> Vec<Route> {
+    let groups = || limit(overview::GROUPS, overview::GROUPS_MAX);
+    vec![
         Route::new(
             get("/v1/queues", "listQueues")
                 .says("Shows how many jobs are where.")
@@ -48,13 +55,56 @@ pub(crate) fn all() -> Vec<Route> {
             queues::list,
         ),
         Route::new(
+            get("/v1/overview", "getOverview")
+                .says("Shows queues, attempts ever made, and how many targets fare badly.")
+                .refuses(422)
+                .answers(200, "Overview"),
+            overview::overview,
+        ),
+        Route::new(
+            get("/v1/failures", "listFailures")
+                .says("Groups the newest failed jobs by target and reason, the largest first.")
+                .query("limit", groups())
+                .answers(200, "Failures"),
+            overview::failures,
+        ),
+        Route::new(
+            get("/v1/next", "listNext")
+                .says("Shows what is due by target, in the order in which workers serve it.")
+                .query("limit", groups())
+                .answers(200, "Next"),
+            overview::next,
+        ),
+        Route::new(
             get("/openapi.json", "getDescription")
                 .says("Gives this document.")
                 .answers_with(200, "application/json"),
             description::get,
         ),
-    ]);
-    all
+    ]
+}
+
+fn page() -> Vec<Route> {
+    vec![
+        Route::new(
+            get("/", "getPage")
+                .says("The operations page.")
+                .answers_with(200, "text/html; charset=utf-8"),
+            page::html,
+        ),
+        Route::new(
+            get("/page.js", "getPageScript")
+                .says("The script of the operations page.")
+                .answers_with(200, "text/javascript; charset=utf-8"),
+            page::script,
+        ),
+        Route::new(
+            get("/page.css", "getPageStyle")
+                .says("The style of the operations page.")
+                .answers_with(200, "text/css; charset=utf-8"),
+            page::style,
+        ),
+    ]
 }
 
 fn enqueuing() -> Vec<Route> {
