@@ -19,6 +19,7 @@ mod kept;
 mod known_secrets;
 mod listener;
 mod observe;
+pub mod openapi;
 mod penalties;
 mod problem;
 mod query;

@@ -10,7 +10,6 @@ use axum::{
     extract::{MatchedPath, Path, Request, State, rejection::PathRejection},
     middleware::{Next, from_fn},
     response::{IntoResponse, Response},
-    routing::{get, post},
 };
 use hook_common::problem::Code;
 use http::{HeaderValue, StatusCode, header};
@@ -19,11 +18,18 @@ use tracing::error;
 
 use crate::{app::App, problem::Refusal};
 
+mod description;
 mod enqueue;
 mod jobs;
+mod overview;
+mod page;
 mod queues;
 mod secrets;
+mod table;
 mod targets;
+
+use table::Route;
+pub(crate) use table::all;
 
 /// What the handlers share.
 type Shared = State<Arc<App>>;
@@ -32,27 +38,11 @@ type Answer = Result<Response, Refusal>;
 
 /// Every route of the product.
 pub(crate) fn router(app: Arc<App>) -> Router {
-    Router::new()
-        .route("/v1/jobs", post(enqueue::one).get(jobs::list))
-        .route("/v1/jobs/batch", post(enqueue::batch))
-        .route("/webhook", post(enqueue::legacy))
-        .route("/v1/jobs/replay", post(jobs::replay))
-        .route("/v1/jobs/{id}", get(jobs::get))
-        .route("/v1/jobs/{id}/retry", post(jobs::retry))
-        .route("/v1/jobs/{id}/cancel", post(jobs::cancel))
-        .route("/v1/targets", get(targets::list))
-        .route(
-            "/v1/targets/{target}",
-            get(targets::get).patch(targets::patch),
-        )
-        .route("/v1/targets/{target}/history", get(targets::history))
-        .route("/v1/targets/{target}/pause", post(targets::pause))
-        .route("/v1/targets/{target}/resume", post(targets::resume))
-        .route("/v1/queues", get(queues::list))
-        .route(
-            "/v1/secrets/{name}",
-            get(secrets::get).put(secrets::put).delete(secrets::delete),
-        )
+    let serve =
+        |router: Router<Arc<App>>, route: Route| router.route(route.operation.path, route.handler);
+    all()
+        .into_iter()
+        .fold(Router::new(), serve)
         .route_layer(from_fn(keep_pattern))
         .method_not_allowed_fallback(method_not_allowed)
         .fallback(not_found)

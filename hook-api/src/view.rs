@@ -74,6 +74,8 @@ pub(crate) struct TargetJson {
     state: &'static str,
     penalty: i16,
     penalty_pin: Option<i16>,
+    failures_in_row: i32,
+    next_probe_at: Option<String>,
     waiting: i64,
     running: i64,
     failed: i64,
@@ -168,20 +170,13 @@ impl TargetHourJson {
 
 impl TargetJson {
     pub(crate) fn new(target: TargetView) -> Self {
-        let state = if target.paused {
-            "paused"
-        } else if target.held {
-            "held"
-        } else if target.penalty > 0 {
-            "penalised"
-        } else {
-            "healthy"
-        };
         Self {
             target: target.name,
-            state,
+            state: state(target.paused, target.held, target.penalty),
             penalty: target.penalty,
             penalty_pin: target.penalty_pin,
+            failures_in_row: target.failures_in_row,
+            next_probe_at: target.next_probe_at.map(time),
             waiting: target.waiting,
             running: target.running,
             failed: target.failed,
@@ -201,7 +196,20 @@ pub(crate) fn time(time: DateTime<Utc>) -> String {
     time.to_rfc3339_opts(SecondsFormat::Micros, true)
 }
 
-fn error_kind(code: Option<i16>) -> Option<&'static str> {
+/// How a target is treated, in one word.
+pub(crate) fn state(paused: bool, held: bool, penalty: i16) -> &'static str {
+    if paused {
+        "paused"
+    } else if held {
+        "held"
+    } else if penalty > 0 {
+        "penalised"
+    } else {
+        "healthy"
+    }
+}
+
+pub(crate) fn error_kind(code: Option<i16>) -> Option<&'static str> {
     code.and_then(ErrorKind::from_code).map(ErrorKind::as_str)
 }
 

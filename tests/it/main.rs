@@ -17,6 +17,7 @@ mod canary;
 mod clocks;
 mod containers;
 mod dashboards;
+mod described;
 mod destinations;
 mod examples;
 mod floods;

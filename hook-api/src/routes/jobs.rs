@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::extract::{Path, Request, State, rejection::PathRejection};
 use hook_common::{
-    job::{JobId, QueueName, Status},
+    job::{ErrorKind, JobId, QueueName, Status},
     problem::Code,
     queue::{JobFilter, JobView, ReplayBatch},
     target::Target,
@@ -24,9 +24,9 @@ use crate::{
 };
 
 /// Jobs of one page, unless asked for otherwise.
-const PAGE_JOBS: usize = 50;
+pub(super) const PAGE_JOBS: usize = 50;
 /// Most jobs of one page.
-const PAGE_JOBS_MAX: usize = 500;
+pub(super) const PAGE_JOBS_MAX: usize = 500;
 /// Jobs of one replay, unless asked for otherwise.
 const REPLAY_JOBS: usize = 1000;
 /// Most jobs of one replay.
@@ -137,6 +137,8 @@ pub(super) async fn replay(State(app): Shared, request: Request) -> Answer {
         from: fields.time("from"),
         to: fields.time("to"),
     };
+    let expected = "must be an error kind, such as timeout";
+    let error_kind = fields.word("error_kind", expected, ErrorKind::from_word);
     let limit = fields
         .whole("limit", 1..=REPLAY_JOBS_MAX)
         .unwrap_or(REPLAY_JOBS);
@@ -152,7 +154,7 @@ pub(super) async fn replay(State(app): Shared, request: Request) -> Answer {
             after: spaced(replayed),
             spacing: REPLAY_SPACING,
         };
-        let putting = app.queue.replay(status, &filter, batch);
+        let putting = app.queue.replay(status, &filter, error_kind, batch);
         let put_back = app.ask(Changes::Something, putting).await?;
         replayed += put_back.len();
         app.waker

@@ -14,7 +14,7 @@ struct ListJson {
 }
 
 #[derive(Serialize)]
-struct QueueJson {
+pub(super) struct QueueJson {
     queue: &'static str,
     available: i64,
     running: i64,
@@ -34,7 +34,7 @@ pub(super) async fn list(State(app): Shared, request: Request) -> Answer {
 }
 
 impl QueueJson {
-    fn new(stats: QueueStats) -> Self {
+    pub(super) fn new(stats: QueueStats) -> Self {
         let age = stats.oldest_due_age;
         Self {
             queue: stats.queue.as_str(),

@@ -20,13 +20,13 @@ use crate::{
 };
 
 /// Targets of a list, unless asked for otherwise.
-const LIST_TARGETS: usize = 50;
+pub(super) const LIST_TARGETS: usize = 50;
 /// Most targets of a list.
-const LIST_TARGETS_MAX: usize = 500;
+pub(super) const LIST_TARGETS_MAX: usize = 500;
 /// Hours of a history, unless asked for otherwise.
-const HISTORY_HOURS: usize = 48;
+pub(super) const HISTORY_HOURS: usize = 48;
 /// Most hours of a history.
-const HISTORY_HOURS_MAX: usize = 500;
+pub(super) const HISTORY_HOURS_MAX: usize = 500;
 /// Largest number of attempts at one time that can be set.
 const IN_FLIGHT_MAX: usize = 1_000_000;
 /// Largest rate that can be set, in attempts a second.

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use crate::{
-    job::Status,
+    job::{ErrorKind, Status},
     queue::{JobFilter, Queue, SHARD, enqueue::millis, listing::tier_codes},
     target::TargetId,
 };
@@ -17,17 +17,17 @@ const REPLAY: &str = "-- replay
 WITH pick AS MATERIALIZED (
     (SELECT job_id, bucket FROM hook.finished
      WHERE shard = $1 AND status = $2::smallint AND status <> 2 AND $3::bigint IS NULL
-        AND job_id >= $4 AND job_id < $5 AND tier = ANY ($6)
+        AND job_id >= $4 AND job_id < $5 AND tier = ANY ($6) AND ($10::smallint IS NULL OR error_kind = $10)
      ORDER BY job_id LIMIT $7)
     UNION ALL
     (SELECT job_id, bucket FROM hook.finished
      WHERE shard = $1 AND status = $2::smallint AND status <> 2 AND target_id = $3
-        AND job_id >= $4 AND job_id < $5 AND tier = ANY ($6)
+        AND job_id >= $4 AND job_id < $5 AND tier = ANY ($6) AND ($10::smallint IS NULL OR error_kind = $10)
      ORDER BY job_id LIMIT $7)
     UNION ALL
     (SELECT job_id, bucket FROM hook.finished
      WHERE shard = $1 AND $2 = 2 AND status = 2 AND ($3::bigint IS NULL OR target_id = $3)
-        AND job_id >= $4 AND job_id < $5 AND tier = ANY ($6)
+        AND job_id >= $4 AND job_id < $5 AND tier = ANY ($6) AND ($10::smallint IS NULL OR error_kind = $10)
      ORDER BY job_id LIMIT $7)
 ), gone AS (
     DELETE FROM hook.finished AS f USING pick AS p
@@ -67,7 +67,8 @@ pub struct ReplayBatch {
 }
 
 impl Queue {
-    /// Puts finished jobs of `status` that match `filter` back into the degraded queue and returns
+    /// Puts finished jobs of `status` that match `filter`, and ended for `error_kind` if it is
+    /// given, back into the degraded queue and returns
     /// the target of each. Attempts are counted from 0 again, the history stays.
     ///
     /// # Errors
@@ -76,6 +77,7 @@ impl Queue {
         &self,
         status: Status,
         filter: &JobFilter,
+        error_kind: Option<ErrorKind>,
         batch: ReplayBatch,
     ) -> sqlx::Result<Vec<TargetId>> {
         let ids = filter.ids();
@@ -89,6 +91,7 @@ impl Queue {
             .bind(i64::try_from(batch.limit).unwrap_or(i64::MAX))
             .bind(millis(batch.after))
             .bind(i64::try_from(batch.spacing.as_micros()).unwrap_or(i64::MAX))
+            .bind(error_kind.map(ErrorKind::code))
             .fetch_all(&self.pool())
             .await?;
         Ok(targets.into_iter().map(TargetId).collect())

@@ -33,6 +33,10 @@ pub struct TargetView {
     pub penalty: i16,
     /// Held back by workers, but for probes.
     pub held: bool,
+    /// Retryable failures since the last delivery.
+    pub failures_in_row: i32,
+    /// When a held target is asked again.
+    pub next_probe_at: Option<DateTime<Utc>>,
     /// Waiting jobs, up to a bound.
     pub waiting: i64,
     /// Jobs that are being attempted.
@@ -88,7 +92,8 @@ const TARGETS: &str = "-- targets
 SELECT t.name, t.paused, t.max_in_flight, t.rate_per_second, t.penalty_pin,
     COALESCE(t.penalty_pin, CASE WHEN t.changed_at > now() - $4::bigint * interval '1 millisecond'
         THEN t.penalty ELSE 0::smallint END) AS penalty,
-    (COALESCE(t.held_until > now(), false) OR t.hold_interval_ms IS NOT NULL) AS held, r.waiting, l.running, f.failed, t.last_error_kind,
+    (COALESCE(t.held_until > now(), false) OR t.hold_interval_ms IS NOT NULL) AS held,
+    t.failures_in_row, t.held_until AS next_probe_at, r.waiting, l.running, f.failed, t.last_error_kind,
     t.last_error_at, t.last_success_at, t.latency_p50_ms, t.latency_p95_ms
 FROM unnest($2::bigint[]) WITH ORDINALITY AS wanted (target_id, ord)
 JOIN hook.target AS t ON t.shard = $1 AND t.target_id = wanted.target_id
