@@ -10,7 +10,7 @@
 
 use sqlx::PgPool;
 
-use crate::db::Db;
+use crate::db::{Db, Fault};
 
 mod dequeue;
 mod enqueue;
@@ -84,6 +84,12 @@ impl Queue {
     #[must_use]
     pub fn new(db: Db) -> Self {
         Self { db }
+    }
+
+    /// Judges the error of a statement, counts it, and has broken connections replaced.
+    #[must_use]
+    pub fn judge(&self, error: &sqlx::Error) -> Fault {
+        self.db.observe(error)
     }
 
     fn pool(&self) -> PgPool {

@@ -32,7 +32,7 @@ impl Target {
         if name.chars().count() > Self::CHARS_MAX {
             return Err("must have at most 255 characters");
         }
-        if name.chars().any(char::is_control) {
+        if !name.chars().all(is_printable) {
             return Err("must have printable characters only");
         }
         Ok(Self(name))
@@ -64,6 +64,22 @@ impl fmt::Display for Target {
     }
 }
 
+/// Whether a character of a name shows, and leaves the ones around it as they are: neither control
+/// characters nor invisible ones, nor those that turn the direction of what follows (UAX #9), with
+/// which one name could be made to look like another. Joiners stay; scripts and emoji need them.
+#[must_use]
+pub fn is_printable(character: char) -> bool {
+    let misleads = matches!(
+        character,
+        '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{feff}'
+            | '\u{fff9}'..='\u{fffb}'
+    );
+    !character.is_control() && !misleads
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -82,9 +98,18 @@ mod tests {
 
     #[test]
     fn names_that_cannot_be_shown_are_refused() {
-        for name in ["", "a\nb", "a\u{0}b", &"x".repeat(256)] {
+        for name in [
+            "",
+            "a\nb",
+            "a\u{0}b",
+            "a\u{202e}b",
+            "\u{200b}",
+            "\u{feff}a",
+            &"x".repeat(256),
+        ] {
             assert!(Target::new(name).is_err(), "{name:?}");
         }
         assert!(Target::new("ü".repeat(255)).is_ok());
+        assert!(Target::new("👩\u{200d}🚀 क्\u{200d}ष").is_ok());
     }
 }

@@ -127,7 +127,13 @@ impl Attempts {
         drop(permit);
         let now = self.shared.now();
         let mut heads = self.shared.heads();
-        heads.end(slot, judged, now);
+        if heads.end(slot, judged, now)
+            && let Some(outcome) = judged
+        {
+            metric::PROBES_TOTAL
+                .counter(&[probe_result(outcome)])
+                .increment(1);
+        }
         if let Some(hint) = report.retry_after {
             let pause = self.shared.config.retry.bounded_hint(hint);
             heads.hold(target_id, now + jittered(pause), now);
@@ -276,6 +282,14 @@ fn signing_of(job: &LeasedJob) -> Result<Vec<String>, ErrorKind> {
     job.signing.as_deref().map_or(Ok(Vec::new()), |text| {
         serde_json::from_str(text).map_err(|_| ErrorKind::InvalidRequest)
     })
+}
+
+/// What a probe found: a held target that answers at all is back.
+fn probe_result(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Delivered | Outcome::Permanent => "answered",
+        Outcome::Retryable => "failed",
+    }
 }
 
 /// The report of an attempt that put nothing on the wire.

@@ -233,7 +233,7 @@ async fn write_once(shared: &Shared, batch: &mut Vec<Pending>) -> Result<(), Fau
             if !known {
                 warn!(error = %error, results = finishes.len(), "writing results failed");
             }
-            Fault::of(&error)
+            shared.queue.judge(&error)
         }
         None => {
             warn!(results = finishes.len(), "writing results took too long");

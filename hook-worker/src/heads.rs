@@ -232,9 +232,12 @@ impl Heads {
         Slot { target_id, running }
     }
 
-    /// Notes what an attempt came to, and frees its slot. `None` tells nothing about the target.
-    pub(crate) fn end(&mut self, slot: Slot, outcome: Option<Outcome>, now: Duration) {
+    /// Notes what an attempt came to, and frees its slot; true if it was the probe of a held target.
+    /// `None` tells nothing about the target.
+    pub(crate) fn end(&mut self, slot: Slot, outcome: Option<Outcome>, now: Duration) -> bool {
+        let mut was_probe = false;
         if let Some(entry) = self.targets.get_mut(&slot.target_id) {
+            was_probe = entry.health.is_probe(slot.running);
             self.in_flight[entry.stands_as as usize] -= 1;
             match outcome {
                 Some(outcome) => entry.health.end(slot.running, outcome, now, &self.settings),
@@ -245,6 +248,7 @@ impl Heads {
             }
         }
         self.refile(slot.target_id, now);
+        was_probe
     }
 
     /// Looks at the attempts that run; to be called every `since`.

@@ -158,7 +158,8 @@ async fn lease(shared: &Shared, picks: &[Pick], permits: &Permit) -> Option<Dequ
             return Some(dequeued);
         }
         Some(Err(error)) => {
-            warn!(error = %error, "dequeue failed");
+            let fault = shared.queue.judge(&error);
+            warn!(error = %error, fault = fault.as_str(), "dequeue failed");
             "failed"
         }
         None => {

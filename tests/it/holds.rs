@@ -70,6 +70,15 @@ async fn a_target_that_is_down_is_probed_by_one_worker_at_a_time_and_released_by
     let free = |state: &serde_json::Value| state["state"] != "held";
     let down = async || target(&stack, "down.test").await;
     wait_for(LIMIT, down, free).await;
+    let (mut failed, mut answered) = (0.0, 0.0);
+    for worker in &stack.workers {
+        let metrics = stack.metrics_of(worker).await;
+        let of = |result| metrics.sum("hook_worker_probes_total", &[("result", result)]);
+        failed += of("failed");
+        answered += of("answered");
+    }
+    assert_eq!(answered, 1.0, "one success releases it");
+    assert!(failed >= 3.0, "{failed} probes failed");
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use super::{Limits, json, metadata, request_sha256, schedule};
 use crate::headers;
 use crate::job::{Due, Expiry, Idempotency, Method, NewJob};
 use crate::problem::{Code, Problem, Problems};
-use crate::target::Target;
+use crate::target::{Target, is_printable};
 use crate::url_rules::{self, CheckedUrl, Scheme};
 
 /// Most attempts that a job may ask for.
@@ -352,7 +352,5 @@ impl Judge<'_> {
 
 /// Whether `text` has 1 to 255 printable characters.
 fn is_name(text: &str) -> bool {
-    !text.is_empty()
-        && text.chars().count() <= NAME_CHARS_MAX
-        && !text.chars().any(char::is_control)
+    !text.is_empty() && text.chars().count() <= NAME_CHARS_MAX && text.chars().all(is_printable)
 }

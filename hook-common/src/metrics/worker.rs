@@ -146,7 +146,7 @@ pub const PENALISED_SLOTS: Metric = Metric::gauge_of(
 pub const PROBES_TOTAL: Metric = Metric::counter_of(
     "hook_worker_probes_total",
     &["result"],
-    "Attempts that probed a held target; `result` is `delivered` or `failed`.",
+    "Attempts that probed a held target; `result` is `answered` or `failed`.",
 );
 /// Connections to targets.
 pub const CONNECTIONS: Metric = Metric::gauge_of(

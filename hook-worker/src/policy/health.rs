@@ -114,6 +114,11 @@ impl Health {
         running
     }
 
+    /// True if this attempt looks whether the target is back.
+    pub(crate) fn is_probe(&self, running: Running) -> bool {
+        self.probe == Some(running)
+    }
+
     /// Notes that an attempt ended without telling anything about the target.
     pub(crate) fn abandon(&mut self, running: Running) {
         self.remove(running);
@@ -135,7 +140,7 @@ impl Health {
         match outcome {
             Outcome::Retryable => {
                 // Attempts from before the circuit opened may still be ending.
-                if self.probe == Some(running) {
+                if self.is_probe(running) {
                     self.circuit.probe_failed(now, settings);
                 }
                 self.failed(took, now, settings);
