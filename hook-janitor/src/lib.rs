@@ -36,6 +36,9 @@ const BUDGET: Duration = Duration::from_secs(20);
 /// Leases are looked at, the lead is renewed and the purge goes on at least this often.
 const OFTEN: Duration = Duration::from_secs(1);
 
+/// Dead workers are looked for at this interval: their jobs wait for nothing else.
+const ORPHANS_EVERY: Duration = Duration::from_millis(250);
+
 /// Starts the loops of a janitor.
 ///
 /// # Errors
@@ -51,6 +54,15 @@ pub async fn run(config: Config, mut context: start::Context) -> anyhow::Result<
     spawn_leadership(&mut context, &leadership);
 
     let reap = Arc::new(Reap::new(queue.clone(), config.max_attempts));
+    let orphans = Arc::clone(&reap);
+    spawn(
+        &mut context,
+        Interval::new("orphans", ORPHANS_EVERY, limit),
+        move || {
+            let orphans = Arc::clone(&orphans);
+            async move { orphans.orphans_once().await.map(drop) }
+        },
+    );
     spawn(
         &mut context,
         Interval::new("reap", often, limit),

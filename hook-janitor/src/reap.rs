@@ -101,6 +101,48 @@ impl Reap {
         Ok(report)
     }
 
+    /// Gives back the jobs of workers that are dead, without waiting for the end of their leases.
+    /// A job that Postgres refuses to give back is left to [`Reap::run_once`].
+    ///
+    /// # Errors
+    /// When a statement failed; what the ones before did stays done.
+    pub async fn orphans_once(&self) -> anyhow::Result<Report> {
+        let begun = Instant::now();
+        let mut report = Report::default();
+        let dead = self.queue.dead_workers().await;
+        let dead = dead.context("looking for dead workers")?;
+        while !dead.is_empty() && begun.elapsed() < BUDGET {
+            let except = self.left_alone();
+            let orphans = ReapLeases {
+                max_attempts: self.max_attempts,
+                dead_workers: &dead,
+                except: &except,
+                ..ReapLeases::default()
+            };
+            let batch = self.queue.reap_leases(BATCH, &orphans).await;
+            let batch = batch.context("giving back the jobs of dead workers")?;
+            report.returned += batch.returned;
+            report.failed += batch.failed;
+            let reaped = batch.returned + batch.failed;
+            LEASES_REAPED_TOTAL.counter(&[]).increment(count(reaped));
+            if !is_full(reaped) {
+                let forgotten = self.queue.forget_workers(&dead).await;
+                forgotten.context("forgetting dead workers")?;
+                break;
+            }
+        }
+        if report != Report::default() {
+            let names: Vec<&str> = dead.iter().map(|worker| worker.name.as_str()).collect();
+            info!(
+                workers = names.join(","),
+                returned = report.returned,
+                failed = report.failed,
+                "workers are dead; their jobs were given back"
+            );
+        }
+        Ok(report)
+    }
+
     /// Reaps one batch of leases, around those that Postgres refuses to end.
     async fn reap_leases(&self) -> queue::Result<Reaped> {
         let except = self.left_alone();

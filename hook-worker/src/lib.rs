@@ -13,7 +13,7 @@ use hook_common::{
     queue::Queue,
     start,
 };
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, oneshot};
 use tracing::warn;
 
 use crate::{
@@ -77,7 +77,7 @@ pub async fn run(config: Config, mut context: start::Context) -> anyhow::Result<
         context.heartbeats.clone(),
         context.common.db_statement_timeout,
     ));
-    let penalties = Arc::new(Penalties::new(&shared));
+    let penalties = Arc::new(Penalties::new());
     penalties
         .refresh_once(&shared)
         .await
@@ -97,24 +97,33 @@ pub async fn run(config: Config, mut context: start::Context) -> anyhow::Result<
         finishes,
         stop: stop.clone(),
     };
-    context.loops.spawn("finisher", finisher.run(stop.clone()));
+    let (has_jobs, in_hand) = oneshot::channel();
+    let finishing = finisher.run(stop.clone());
+    context.loops.spawn("finisher", async move {
+        finishing.await;
+        drop(has_jobs);
+    });
     context.loops.spawn(
         "delivery",
         worker::feed(Arc::clone(&shared), attempts, stop),
     );
-    spawn_listener(&mut context, &shared);
+    spawn_listener(&mut context, &shared, in_hand);
     spawn_sweep(&mut context, &shared);
     spawn_penalties(&mut context, &shared, &penalties);
     spawn_observer(&mut context, &shared, client, penalties);
     Ok(context.loops)
 }
 
-fn spawn_listener(context: &mut start::Context, shared: &Arc<Shared>) {
+fn spawn_listener(
+    context: &mut start::Context,
+    shared: &Arc<Shared>,
+    in_hand: oneshot::Receiver<()>,
+) {
     let url = context.common.database_direct_url.clone();
     let url = url.unwrap_or_else(|| context.common.database_url.clone());
     context.loops.spawn(
         "listener",
-        wakeups::listen(Arc::clone(shared), url, context.stop.clone()),
+        wakeups::listen(Arc::clone(shared), url, context.stop.clone(), in_hand),
     );
 }
 

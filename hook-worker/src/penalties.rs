@@ -14,7 +14,7 @@ use std::{
 
 use hook_common::{
     metrics::worker as metric,
-    queue::{self, CircuitNews, Finding, LiveWorker, Serves, SpecialTarget},
+    queue::{self, CircuitNews, Finding, SpecialTarget},
     target::TargetId,
 };
 use tokio::time::Instant;
@@ -46,7 +46,6 @@ const PROBES_MAX: usize = 200;
 /// What the worker last heard and said.
 #[derive(Debug)]
 pub(crate) struct Penalties {
-    me: LiveWorker,
     state: Mutex<State>,
 }
 
@@ -62,12 +61,8 @@ struct State {
 
 impl Penalties {
     /// Knows of nothing until the first reads.
-    pub(crate) fn new(shared: &Shared) -> Self {
+    pub(crate) fn new() -> Self {
         Self {
-            me: LiveWorker {
-                worker_id: rand::random(),
-                serves: Serves::of(&shared.config.queues),
-            },
             state: Mutex::default(),
         }
     }
@@ -77,13 +72,15 @@ impl Penalties {
     /// # Errors
     /// Postgres could not be asked; what was known stays in force.
     pub(crate) async fn share_once(&self, shared: &Shared) -> queue::Result<()> {
-        let all = shared.queue.announce_worker(self.me, ALIVE_FOR).await?;
+        let name = &shared.config.name;
+        let announced = shared.queue.announce_worker(shared.me, name, ALIVE_FOR);
+        let all = announced.await?;
         let age = self
             .state()
             .announced_at
             .get_or_insert_with(Instant::now)
             .elapsed();
-        let crew = Crew::new(self.me, all, age);
+        let crew = Crew::new(shared.me, all, age);
         // Told first, so that what is read afterwards already holds it.
         self.tell(shared).await?;
         let stale_after = shared.config.penalty_refresh * queue::STALE_REFRESHES;

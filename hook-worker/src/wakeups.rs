@@ -4,7 +4,7 @@
 //! can listen is to be had. The sweep finds everything else, told or not, by walking from target
 //! to target; it is what makes the queue correct, the notifications only make it quick.
 
-use std::{sync::Arc, time::Duration};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use hook_common::{
     config::Secret,
@@ -14,7 +14,7 @@ use hook_common::{
     queue::{self, WakeListener},
     target::TargetId,
 };
-use tokio::time::Instant;
+use tokio::{sync::oneshot, time::Instant};
 use tracing::{info, warn};
 
 use crate::worker::Shared;
@@ -77,23 +77,34 @@ impl Sweeper {
     }
 }
 
-/// Listens until `stop` drains, and connects again whenever the connection is lost.
-pub(crate) async fn listen(shared: Arc<Shared>, url: Secret<String>, stop: Stop) {
-    while !stop.is_draining() {
-        let heard = stop
-            .unless_draining(listen_once(&shared, url.expose()))
-            .await;
-        metric::LISTENER_UP.gauge(&[]).set(0.0);
-        if let Some(Err(error)) = heard {
+/// Listens, and connects again whenever the connection is lost, for as long as the worker has
+/// jobs in hand: its session says to others that it lives, also while it drains.
+pub(crate) async fn listen(
+    shared: Arc<Shared>,
+    url: Secret<String>,
+    stop: Stop,
+    in_hand: oneshot::Receiver<()>,
+) {
+    let listening = async {
+        loop {
+            let heard = listen_once(&shared, url.expose()).await;
+            metric::LISTENER_UP.gauge(&[]).set(0.0);
+            let Err(error) = heard;
             warn!(error = %error, "listening for new work failed; the sweep still finds it");
             metric::LISTENER_RECONNECTS_TOTAL.counter(&[]).increment(1);
-            stop.pause(RECONNECT_AFTER).await;
+            stop.pause_until_abort(RECONNECT_AFTER).await;
         }
+    };
+    tokio::select! {
+        () = listening => {}
+        // The other end is dropped, never sent on.
+        _ = in_hand => {}
     }
+    metric::LISTENER_UP.gauge(&[]).set(0.0);
 }
 
-async fn listen_once(shared: &Shared, url: &str) -> queue::Result<()> {
-    let mut listener = WakeListener::connect(url).await?;
+async fn listen_once(shared: &Shared, url: &str) -> queue::Result<Infallible> {
+    let mut listener = WakeListener::connect(url, shared.me, &shared.config.name).await?;
     metric::LISTENER_UP.gauge(&[]).set(1.0);
     info!("listening for new work");
     loop {

@@ -15,7 +15,7 @@ use hook_common::{
     lifecycle::{Stop, within},
     metrics::{unix_seconds, worker as metric},
     periodic::Heartbeats,
-    queue::{Dequeued, Head, LeaseTerm, Queue},
+    queue::{Dequeued, Head, LeaseTerm, LiveWorker, Queue, Serves},
 };
 use tokio::{sync::Notify, task::JoinSet, time::Instant};
 use tracing::{debug, warn};
@@ -36,6 +36,8 @@ const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(250);
 pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) queue: Queue,
+    /// What the other workers know this one by.
+    pub(crate) me: LiveWorker,
     pub(crate) heads: Mutex<Heads>,
     /// Told when a head may have become servable.
     pub(crate) changed: Notify,
@@ -62,6 +64,10 @@ impl Shared {
             // Postgres gives up first, and says so.
             statement_deadline: statement_timeout + Duration::from_secs(1),
             epoch: Instant::now(),
+            me: LiveWorker {
+                worker_id: rand::random(),
+                serves: Serves::of(&config.queues),
+            },
             config,
             queue,
         }

@@ -1,14 +1,15 @@
 //! Reap: ends what nobody else will end, in bounded batches.
 //!
-//! A lease whose worker did not report in time goes back to wait, its lost attempt recorded; if it
+//! A lease whose worker did not report in time, or is dead, goes back to wait, its lost attempt recorded; if it
 //! was the last attempt, the job ends failed. A waiting job whose time to live is over ends failed
 //! without an attempt. Several janitors may run at one time: each takes rows the others have not.
 
+use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 use crate::{
     job::JobId,
-    queue::{Queue, SHARD},
+    queue::{DeadWorker, Queue, SHARD},
 };
 
 /// Which leases are reaped, and how.
@@ -17,7 +18,7 @@ pub struct ReapLeases<'a> {
     /// Attempts of a job whose producer gave no number.
     pub max_attempts: i16,
     /// Workers that are known to be dead: their leases are taken for over.
-    pub dead_workers: &'a [String],
+    pub dead_workers: &'a [DeadWorker],
     /// Jobs that are left alone.
     pub except: &'a [JobId],
     /// Only these jobs; `None` means all.
@@ -36,7 +37,10 @@ pub struct Reaped {
 const REAP_LEASES: &str = "-- reap_leases
 WITH dead AS MATERIALIZED (
     SELECT lease.ctid AS tid FROM hook.lease
-    WHERE shard = $1 AND (leased_until < now() OR worker = ANY ($4))
+    WHERE shard = $1 AND (leased_until < now() OR EXISTS (
+            SELECT FROM unnest($4::text[], $7::timestamptz[]) AS dead (name, leased_before)
+            WHERE lease.worker = dead.name AND lease.leased_at < dead.leased_before
+        ))
         AND job_id <> ALL ($5) AND ($6::uuid[] IS NULL OR job_id = ANY ($6))
     LIMIT $2 FOR UPDATE SKIP LOCKED
 ), gone AS (
@@ -92,13 +96,18 @@ impl Queue {
     /// Nothing was changed, or it was and the answer was lost; calling again is harmless.
     pub async fn reap_leases(&self, limit: usize, reap: &ReapLeases<'_>) -> sqlx::Result<Reaped> {
         let ids = |jobs: &[JobId]| jobs.iter().map(|id| id.0).collect::<Vec<Uuid>>();
+        let dead = reap.dead_workers.iter();
+        let (names, leased_before): (Vec<&str>, Vec<DateTime<Utc>>) = dead
+            .map(|worker| (worker.name.as_str(), worker.leased_before))
+            .unzip();
         sqlx::query_as(REAP_LEASES)
             .bind(SHARD)
             .bind(i64::try_from(limit).unwrap_or(i64::MAX))
             .bind(reap.max_attempts)
-            .bind(reap.dead_workers)
+            .bind(names)
             .bind(ids(reap.except))
             .bind(reap.only.map(ids))
+            .bind(leased_before)
             .fetch_one(&self.pool())
             .await
     }

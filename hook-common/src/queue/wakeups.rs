@@ -3,28 +3,47 @@
 //! A payload is a comma-separated list of target ids, `d` before those whose jobs went to the
 //! degraded queue. Notifications only make the queue quick; whatever is lost here, where nobody
 //! listens or a pooler stands between, the sweep finds.
+//!
+//! The connection that listens is also the one whose end shows that a worker is dead
+//! (`queue/orphans.rs`).
 
 use sqlx::postgres::PgListener;
+use tracing::warn;
 
-use crate::{job::Tier, target::TargetId};
+use crate::{
+    job::Tier,
+    queue::{LiveWorker, orphans},
+    target::TargetId,
+};
 
 /// The channel that every enqueue notifies; `hook.enqueue` names it too.
 const CHANNEL: &str = "hook_ready";
 
 /// A connection of its own that hears of new jobs.
 #[derive(Debug)]
-pub struct WakeListener(PgListener);
+pub struct WakeListener {
+    listener: PgListener,
+    me: LiveWorker,
+    name: String,
+}
 
 impl WakeListener {
-    /// Connects and listens; `url` must not lead through a transaction pooler.
+    /// Connects, listens, and notes the session as this worker's; `url` must not lead through a
+    /// transaction pooler.
     ///
     /// # Errors
     /// Postgres cannot be reached or refuses.
-    pub async fn connect(url: &str) -> sqlx::Result<Self> {
+    pub async fn connect(url: &str, me: LiveWorker, name: &str) -> sqlx::Result<Self> {
         let mut listener = PgListener::connect(url).await?;
         listener.ignore_pool_close_event(true);
         listener.listen(CHANNEL).await?;
-        Ok(Self(listener))
+        let mut connected = Self {
+            listener,
+            me,
+            name: name.to_owned(),
+        };
+        connected.note_session().await;
+        Ok(connected)
     }
 
     /// Waits for the next notification and returns the heads that it names; none if the
@@ -36,10 +55,20 @@ impl WakeListener {
     /// # Cancel safety
     /// Safe: what a dropped call did not return, the next one does.
     pub async fn next(&mut self) -> sqlx::Result<Vec<(Tier, TargetId)>> {
-        let notification = self.0.try_recv().await?;
-        Ok(notification
-            .map(|heard| heads_of(heard.payload()).collect())
-            .unwrap_or_default())
+        let Some(heard) = self.listener.try_recv().await? else {
+            self.note_session().await;
+            return Ok(Vec::new());
+        };
+        Ok(heads_of(heard.payload()).collect())
+    }
+
+    /// Listening goes on without the note: if this worker dies, its jobs then come back when their
+    /// leases are over.
+    async fn note_session(&mut self) {
+        let noted = orphans::note_session(&mut self.listener, self.me, &self.name).await;
+        if let Err(error) = noted {
+            warn!(error = %error, "the session of this worker could not be noted");
+        }
     }
 }
 

@@ -37,6 +37,10 @@ impl Serves {
         Self(queues.iter().fold(0, |bits, queue| bits | bit(queue)))
     }
 
+    pub(super) const fn code(self) -> i16 {
+        self.0
+    }
+
     /// True if every queue of `other` is among these.
     #[must_use]
     pub const fn covers(self, other: Self) -> bool {
@@ -47,7 +51,8 @@ impl Serves {
 // A worker does not see the row that it is writing, hence the UNION.
 const ANNOUNCE_WORKER: &str = "-- announce_worker
 WITH mine AS (
-    INSERT INTO hook.worker AS w (shard, worker_id, serves, seen_at) VALUES ($1, $2, $3, now())
+    INSERT INTO hook.worker AS w (shard, worker_id, serves, seen_at, name, started_at)
+    VALUES ($1, $2, $3, now(), $6, now())
     ON CONFLICT (shard, worker_id) DO UPDATE SET seen_at = now()
 ), gone AS (
     DELETE FROM hook.worker
@@ -60,22 +65,24 @@ WHERE shard = $1 AND worker_id <> $2 AND seen_at > now() - $4::bigint * interval
 
 impl Queue {
     /// Says that this worker lives, and returns every worker that said so within `alive_for`, this
-    /// one included.
+    /// one included. `name` is what its leases are marked with.
     ///
     /// # Errors
     /// Postgres could not be asked; that says nothing about the others.
     pub async fn announce_worker(
         &self,
         me: LiveWorker,
+        name: &str,
         alive_for: Duration,
     ) -> sqlx::Result<Vec<LiveWorker>> {
         let alive_ms = millis(alive_for);
         let rows: Vec<(i64, i16)> = sqlx::query_as(ANNOUNCE_WORKER)
             .bind(SHARD)
             .bind(me.worker_id)
-            .bind(me.serves.0)
+            .bind(me.serves.code())
             .bind(alive_ms)
             .bind(alive_ms.saturating_mul(KEPT_TIMES))
+            .bind(name)
             .fetch_all(&self.pool())
             .await?;
         Ok(rows

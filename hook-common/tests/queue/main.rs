@@ -5,6 +5,7 @@
 mod kit;
 mod lifecycle;
 mod migrations;
+mod orphans;
 mod outbox;
 mod plans;
 mod properties;

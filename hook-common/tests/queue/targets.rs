@@ -133,9 +133,13 @@ async fn workers_hear_of_each_other_and_forget_the_silent() {
     };
     let both = worker(1, &[QueueName::Primary, QueueName::Degraded]);
     let degraded = worker(2, &[QueueName::Degraded]);
-    let alone = kit.queue.announce_worker(both, MINUTE).await.unwrap();
+    let alone = kit.queue.announce_worker(both, "w", MINUTE).await.unwrap();
     assert_eq!(alone, [both]);
-    let mut seen = kit.queue.announce_worker(degraded, MINUTE).await.unwrap();
+    let mut seen = kit
+        .queue
+        .announce_worker(degraded, "w", MINUTE)
+        .await
+        .unwrap();
     seen.sort();
     assert_eq!(seen, [both, degraded]);
     assert!(both.serves.covers(degraded.serves) && !degraded.serves.covers(both.serves));
@@ -143,10 +147,10 @@ async fn workers_hear_of_each_other_and_forget_the_silent() {
         .execute(&kit.pool)
         .await
         .unwrap();
-    let alone = kit.queue.announce_worker(both, MINUTE).await.unwrap();
+    let alone = kit.queue.announce_worker(both, "w", MINUTE).await.unwrap();
     assert_eq!(alone, [both]);
     let gone = Duration::from_secs(1);
-    kit.queue.announce_worker(both, gone).await.unwrap();
+    kit.queue.announce_worker(both, "w", gone).await.unwrap();
     let left: i64 = sqlx::query_scalar("SELECT count(*) FROM hook.worker")
         .fetch_one(&kit.pool)
         .await
