@@ -27,6 +27,7 @@ mod kills;
 mod kit;
 mod names;
 mod observed;
+mod page;
 mod poison;
 mod retries;
 mod rows;
