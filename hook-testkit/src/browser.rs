@@ -1,6 +1,6 @@
 //! A real Chromium without a window, driven over its debugging pipe.
 //!
-//! Commands and answers are JSON ended by a NUL on two pipes (the DevTools protocol), so nothing
+//! Commands and answers are JSON ended by a NUL on two pipes (the `DevTools` protocol), so nothing
 //! but the browser is needed. Whatever the page complains about is kept: [`Page::complaints`]. A
 //! machine without Chromium fails the test and says what to install.
 
