@@ -4,6 +4,7 @@
 //! a stub DNS server, a proxy before Postgres, the product's own binaries. There are no mocks, so
 //! that a test survives a rewrite of what it tests. Nothing waits without a bound.
 
+pub mod browser;
 pub mod certs;
 pub mod db;
 pub mod dns;

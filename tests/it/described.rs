@@ -49,11 +49,7 @@ impl<'a> Described<'a> {
         } else {
             self.refused.insert(id);
         }
-        if reply.body.is_empty() {
-            Value::Null
-        } else {
-            reply.json()
-        }
+        serde_json::from_slice(&reply.body).unwrap_or_default()
     }
 
     /// Fails unless the answer is one that the operation has; gives the operation's id.
@@ -120,17 +116,23 @@ async fn every_route_answers_as_it_is_described() {
         .await;
     let mut api = Described::of(&stack).await;
     let delivered = enqueue(&mut api, &sink.url("/")).await;
+    fail(&stack).await;
     jobs(&mut api, &delivered).await;
     targets(&mut api).await;
     secrets(&mut api).await;
-    for route in ["/v1/queues", "/openapi.json"] {
+    for route in ["/", "/openapi.json", "/page.css", "/page.js"] {
         api.ask(Method::GET, route, route, None).await;
+    }
+    for route in ["/v1/failures", "/v1/next", "/v1/overview", "/v1/queues"] {
+        api.ask(Method::GET, route, route, None).await;
+        api.ask(Method::GET, route, &format!("{route}?limit=x"), None)
+            .await;
     }
     assert_eq!(api.succeeded, api.operations(), "operations that succeeded");
     let refused: Vec<_> = api.operations().difference(&api.refused).cloned().collect();
     assert_eq!(
         refused,
-        ["getDescription", "listQueues"],
+        ["getDescription", "getPage", "getPageScript", "getPageStyle"],
         "operations that never refused"
     );
 }
@@ -172,6 +174,18 @@ async fn enqueue(api: &mut Described<'_>, url: &str) -> String {
     let done = api.stack.wait_final(&id, LIMIT).await;
     assert_eq!(done["status"], "completed");
     id
+}
+
+/// Lets a job fail and another wait, so that there is something to group.
+async fn fail(stack: &Stack) {
+    let target = "paused.example";
+    let pause = format!("/v1/targets/{target}/pause");
+    assert_eq!(stack.post(&pause, &json!({})).await.status, 200);
+    let waits = json!({"url": "https://example.com/", "target": target});
+    stack.enqueue_id(&waits).await;
+    let refusing = Sink::start(400).await;
+    let failed = stack.enqueue_to(&refusing.url("/")).await;
+    assert_eq!(stack.wait_final(&failed, LIMIT).await["status"], "failed");
 }
 
 async fn jobs(api: &mut Described<'_>, delivered: &str) {

@@ -28,6 +28,7 @@ mod kit;
 mod names;
 mod observed;
 mod orphans;
+mod page;
 mod poison;
 mod retries;
 mod rows;

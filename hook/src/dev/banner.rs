@@ -30,6 +30,7 @@ pub(super) fn show(places: &Places, output: Output) {
         r#"
 hook dev is ready. Ctrl-C ends all of it; the data stays in {data}
 
+  page       http://{api}/   what waits, what fails, what to do
   API        http://{api}
   receiver   http://{receiver}   /ok  /slow?ms=3000  /status/503  /flaky  /received
   health     http://{api_ops}/readyz    (worker {worker_ops}, janitor {janitor_ops})

@@ -6,7 +6,7 @@ const REFRESH_MS = 3000;
 const RATE_WINDOW_MS = 60000;
 const $ = (id) => document.getElementById(id);
 const main = $("main");
-const state = { screen: "targets", argument: "", order: "waiting", body: false, samples: [], last: "" };
+const state = { screen: "targets", argument: "", order: "", body: false, samples: [], last: "" };
 
 // ---- making elements -------------------------------------------------------------------------
 
@@ -157,26 +157,42 @@ function targetActions(target) {
   ];
 }
 
+// The targets to show: the one that is asked for, or those that come first.
+async function targets() {
+  if (state.argument !== "") return [await api("GET", targetPath(state.argument))];
+  const lists = [];
+  for (const order of state.order ? [state.order] : ["waiting", "failing"]) {
+    lists.push(...(await api("GET", "/v1/targets?limit=200&order=" + order)).targets);
+  }
+  return [...new Map(lists.map((target) => [target.target, target])).values()];
+}
+
 // ---- screens: each gives [data, function that shows it] ----------------------------------------
 
 const screens = {
   async targets() {
-    const data = await api("GET", "/v1/targets?limit=200&order=" + state.order);
+    const data = { targets: await targets() };
     return [data, () => {
       const option = ([value, text]) => h("option", { value, selected: value === state.order && "" }, text);
-      const orders = [["waiting", "most waiting"], ["failing", "failing"], ["slow", "slowest"]];
+      const orders = [["", "waiting, then failing"], ["waiting", "most waiting"], ["failing", "failing"], ["slow", "slowest"]];
+      const find = (event) => {
+        event.preventDefault();
+        location.hash = "#/targets/" + encodeURIComponent(new FormData(event.target).get("name").trim());
+      };
       const change = (event) => { state.order = event.target.value; refresh(); };
       return [
         h("div", { class: "bar" }, h("label", null, "Order",
-          h("select", { "data-key": "order", onchange: change }, orders.map(option)))),
+          h("select", { "data-key": "order", onchange: change }, orders.map(option))),
+          h("form", { onsubmit: find }, h("label", null, "One target",
+            h("input", { name: "name", value: state.argument, autocomplete: "off", spellcheck: "false", "data-key": "name" })))),
         table("Targets", [
-          ["Target", "", (t) => t.target],
-          ["State", "", (t) => [h("span", { class: t.state }, t.state), " ", h("div", { class: "why" }, why(t))]],
+          ["Target", "name", (t) => t.target],
+          ["State", "state", (t) => h("div", null, h("span", { class: t.state }, t.state), " ", h("div", { class: "why" }, why(t)))],
           ["Waiting", "number", (t) => number(t.waiting)],
           ["In flight", "number", (t) => number(t.running) + " / " + (t.max_in_flight === null ? "auto" : number(t.max_in_flight))],
           ["Failed", "number", (t) => number(t.failed)],
           ["p95", "number", (t) => span(t.latency_p95_ms)],
-          ["Last error", "", (t) => t.last_error_kind === null ? "–" : [t.last_error_kind, " ", h("div", { class: "why" }, when(t.last_error_at))]],
+          ["Last error", "", (t) => t.last_error_kind === null ? "–" : h("div", null, t.last_error_kind, h("div", { class: "why" }, when(t.last_error_at)))],
           ["Actions", "actions", targetActions],
         ], data.targets),
       ];
@@ -230,7 +246,7 @@ const screens = {
     return [data, () => [
       data.sampled ? h("p", { class: "quiet" }, "Only the newest 20,000 failed jobs are counted.") : null,
       table("Failures", [
-        ["Target", "", (f) => f.target],
+        ["Target", "name", (f) => f.target],
         ["Error", "", (f) => f.error_kind || "–"],
         ["Jobs", "number", (f) => number(f.jobs)],
         ["Last", "", (f) => when(f.last_finished_at)],
@@ -252,8 +268,8 @@ const screens = {
     return [data, () => [
       h("p", { class: "quiet" }, "Due jobs by target, in the order of service: level of the target, first tries before retries, age. Targets of one level take turns."),
       table("Next", [
-        ["Target", "", (d) => d.target],
-        ["Why here", "", (d) => [h("span", { class: d.state }, d.state), " ", h("div", { class: "why" }, reason(d))]],
+        ["Target", "name", (d) => d.target],
+        ["Why here", "state", (d) => h("div", null, h("span", { class: d.state }, d.state), " ", h("div", { class: "why" }, reason(d)))],
         ["Queue", "", (d) => d.queue],
         ["Due jobs", "number", (d) => number(d.due)],
         ["Oldest", "number", (d) => span(d.oldest_due_age_ms)],
