@@ -305,6 +305,12 @@ fn refuse_grant(parts: &Parts, access: Access) -> Result<(), Refusal> {
 
 /// Refuses compressed bodies: what a small one unfolds to has no bound.
 fn refuse_encoding(headers: &HeaderMap) -> Result<(), Refusal> {
+    let mut transfer = headers.get_all(header::TRANSFER_ENCODING).iter();
+    let once = |coding: &HeaderValue| coding.as_bytes().eq_ignore_ascii_case(b"chunked");
+    if !transfer.next().is_none_or(once) || transfer.next().is_some() {
+        let detail = "send the body as it is, without a transfer coding but chunked";
+        return Err(Refusal::new(Code::EncodingUnsupported, detail).closing());
+    }
     match headers.get(header::CONTENT_ENCODING) {
         Some(coding) if !coding.as_bytes().eq_ignore_ascii_case(b"identity") => {
             let detail = "send the body as it is, without a content encoding";

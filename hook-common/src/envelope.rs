@@ -191,7 +191,7 @@ impl<'a> Request<'a> {
             match self.item(item) {
                 Ok(job) => jobs.push(job),
                 Err(part) => {
-                    let room = Problems::MAX_OF_ONE_JOB;
+                    let room = problems.room_for_job(BATCH_JOBS_MAX);
                     problems.absorb(part, &format!("/jobs/{count}"), room);
                 }
             }

@@ -13,6 +13,9 @@ use uuid::Uuid;
 
 use crate::target::Target;
 
+/// Most signing secrets of one job.
+pub const SIGNING_SECRETS_MAX: usize = 10;
+
 /// Identifies a job; made by Postgres as a UUIDv7, so that ids sort by enqueue time.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct JobId(pub Uuid);

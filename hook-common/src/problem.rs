@@ -177,6 +177,14 @@ impl Problems {
     /// Most problems kept of one request: the first of each job of a full batch always fits.
     pub const MAX: usize = 4096;
 
+    /// How many problems of the next job are kept, if `jobs_max` more may follow it: the first of
+    /// each has its place.
+    #[must_use]
+    pub fn room_for_job(&self, jobs_max: usize) -> usize {
+        let free = Self::MAX.saturating_sub(self.list.len() + jobs_max);
+        free.clamp(1, Self::MAX_OF_ONE_JOB)
+    }
+
     /// Adds one.
     pub fn push(&mut self, problem: Problem) {
         if self.list.len() < Self::MAX {

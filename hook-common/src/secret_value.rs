@@ -49,7 +49,9 @@ pub enum SecretFault {
     #[error("the secret must have 24 to 64 bytes")]
     TooShort,
     /// Neither form.
-    #[error("must be 'whsec_' and 24 to 64 bytes, or 'whsk_' and 32 or 64 bytes, in base64")]
+    #[error(
+        "must be 'whsec_' and 24 to 64 bytes, or 'whsk_' and 32 bytes, or 64 of which the second half is the public key, in base64"
+    )]
     Invalid,
 }
 

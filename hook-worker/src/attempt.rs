@@ -10,7 +10,7 @@ use chrono::{DateTime, Utc};
 use futures_util::FutureExt as _;
 use hook_common::{
     gate::Permit,
-    job::{ErrorKind, Method, Outcome, Status},
+    job::{ErrorKind, Method, Outcome, SIGNING_SECRETS_MAX, Status},
     lifecycle::Stop,
     metrics::worker as metric,
     queue::{AttemptRecord, Dequeued, Finish, LeasedJob, Next},
@@ -279,9 +279,13 @@ fn headers_of(job: &LeasedJob) -> Result<Vec<(String, String)>, ErrorKind> {
 
 /// The names of the secrets that sign.
 fn signing_of(job: &LeasedJob) -> Result<Vec<String>, ErrorKind> {
-    job.signing.as_deref().map_or(Ok(Vec::new()), |text| {
-        serde_json::from_str(text).map_err(|_| ErrorKind::InvalidRequest)
-    })
+    let Some(text) = job.signing.as_deref() else {
+        return Ok(Vec::new());
+    };
+    serde_json::from_str(text)
+        .ok()
+        .filter(|names: &Vec<String>| names.len() <= SIGNING_SECRETS_MAX)
+        .ok_or(ErrorKind::InvalidRequest)
 }
 
 /// What a probe found: a held target that answers at all is back.

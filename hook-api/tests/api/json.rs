@@ -241,6 +241,12 @@ async fn js_56_pay_10_compressed_bodies_are_refused_unread() {
         let answer = api.send("POST", "/v1/jobs", &headers, &bomb).await;
         answer.assert_problem(415, "encoding_unsupported");
     }
+    for coding in ["gzip, chunked", "chunked\r\ntransfer-encoding: chunked"] {
+        let head = "POST /v1/jobs HTTP/1.1\r\nhost: x\r\ncontent-type: application/json";
+        let raw = format!("{head}\r\ntransfer-encoding: {coding}\r\n\r\n2\r\n{{}}\r\n0\r\n\r\n");
+        let answer = api.raw(raw.as_bytes()).await;
+        answer.assert_problem(415, "encoding_unsupported");
+    }
     let headers = [
         ("content-type", "application/json"),
         ("content-encoding", "identity"),

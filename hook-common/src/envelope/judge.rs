@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use super::fields::{Fields, unknown};
 use super::{Limits, json, metadata, request_sha256, schedule};
 use crate::headers;
-use crate::job::{Due, Expiry, Idempotency, Method, NewJob};
+use crate::job::{Due, Expiry, Idempotency, Method, NewJob, SIGNING_SECRETS_MAX};
 use crate::problem::{Code, Problem, Problems};
 use crate::target::{Target, is_printable};
 use crate::url_rules::{self, CheckedUrl, Scheme};
@@ -20,8 +20,6 @@ use crate::url_rules::{self, CheckedUrl, Scheme};
 const ATTEMPTS_MAX: u64 = 100;
 /// Longest attempt that a job may ask for.
 const TIMEOUT_MS_MAX: u64 = 60_000;
-/// Most signing secrets of one job.
-const SECRETS_MAX: usize = 10;
 /// Longest idempotency key or secret name, in characters.
 const NAME_CHARS_MAX: usize = 255;
 
@@ -330,9 +328,9 @@ impl Judge<'_> {
     fn secrets(&mut self, raw: Option<&RawValue>) -> Vec<String> {
         let pointer = "/signing/secrets";
         let items = raw
-            .and_then(|raw| json::items(raw, SECRETS_MAX))
+            .and_then(|raw| json::items(raw, SIGNING_SECRETS_MAX))
             .unwrap_or_default();
-        if items.is_empty() || items.len() > SECRETS_MAX {
+        if items.is_empty() || items.len() > SIGNING_SECRETS_MAX {
             self.refuse(pointer, "must be an array of 1 to 10 names");
             return Vec::new();
         }

@@ -147,6 +147,32 @@ async fn a_repeated_key_gives_the_first_id_and_another_request_is_refused() {
 }
 
 #[tokio::test]
+async fn both_sides_name_the_target_of_a_plain_url_alike() {
+    let kit = Kit::new().await;
+    let urls = [
+        "http://Example.COM./x",
+        "https://example.com:8443/",
+        "http://192.0.2.7/",
+        "http://[2001:DB8:0:0::1]:8080/x",
+        "http://[2001:db8:0:1:1:1:1:1]/",
+    ];
+    for url in urls {
+        let row = kit
+            .pool
+            .fetch_one(sqlx::query("SELECT hook.url_target($1)").bind(url))
+            .await
+            .unwrap();
+        let here = hook_common::url_rules::check(url).unwrap().target;
+        assert_eq!(row.get::<String, _>(0), here.as_str(), "{url}");
+    }
+    let none = kit
+        .pool
+        .fetch_one("SELECT hook.url_target('http://[1:2]/')")
+        .await;
+    assert_eq!(none.unwrap().get::<String, _>(0), "[1:2]");
+}
+
+#[tokio::test]
 async fn both_sides_compute_the_same_target_id() {
     let kit = Kit::new().await;
     for name in ["example.com", "müller.test", "[::1]", "x"] {

@@ -30,9 +30,9 @@ use crate::client::{
 
 /// Largest head of an answer, and the most that a connection buffers for reading.
 ///
-/// Fifty endless answers at once must not cost more than a few hundred KiB, and no honest
-/// receiver sends heads of this size.
-const BUFFER_BYTES_MAX: usize = 16 * 1024;
+/// Fifty endless answers at once must not cost more than 2 MiB; honest heads with long policies and
+/// many cookies fit. HTTP/2 has the same bound.
+const BUFFER_BYTES_MAX: usize = 32 * 1024;
 
 /// The half of a connection that moves bytes; gone once the connection has ended.
 pub(crate) struct Driver(Option<Connection<TokioIo<Wire>, Full<Bytes>>>);

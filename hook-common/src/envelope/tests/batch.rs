@@ -237,3 +237,20 @@ fn faults_of_the_older_shape_are_named_where_they_are() {
         &[(Code::BodyTooLarge, "/parameters/body")],
     );
 }
+
+#[test]
+fn every_bad_job_of_a_full_batch_is_named_however_much_is_wrong_with_each() {
+    let names: Vec<String> = (0..50).map(|n| format!(r#""bad name {n}":"x""#)).collect();
+    let job = format!(r#"{{"url":"x","headers":{{{}}}}}"#, names.join(","));
+    let all = vec![job; 1000].join(",");
+    let rejection = batch(&format!(r#"{{"jobs":[{all}]}}"#)).unwrap_err();
+    for n in 0..1000 {
+        let prefix = format!("/jobs/{n}/");
+        let mut problems = rejection.problems().iter();
+        assert!(
+            problems.any(|problem| problem.pointer.starts_with(&prefix)),
+            "{n}"
+        );
+    }
+    assert!(rejection.left_out() > 0);
+}
