@@ -11,7 +11,8 @@ use serde_json::{Map, Value, json};
 use crate::routes;
 
 pub(crate) mod operation;
-pub(crate) mod schemas;
+pub(crate) mod parts;
+mod schemas;
 
 /// The document as it is served.
 static TEXT: LazyLock<String> = LazyLock::new(|| {

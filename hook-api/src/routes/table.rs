@@ -13,7 +13,7 @@ use crate::{
     app::App,
     openapi::{
         operation::{Operation, Verb},
-        schemas,
+        parts,
     },
 };
 
@@ -145,11 +145,11 @@ fn looking_at_jobs() -> Vec<Route> {
                 .says(
                     "Lists jobs, newest first; a page may be short or empty while there are more.",
                 )
-                .query("status", schemas::status())
-                .query("target", schemas::target())
-                .query("queue", schemas::queue())
-                .query("from", schemas::time())
-                .query("to", schemas::time())
+                .query("status", parts::status())
+                .query("target", parts::target())
+                .query("queue", parts::queue())
+                .query("from", parts::time())
+                .query("to", parts::time())
                 .query("limit", limit(jobs::PAGE_JOBS, jobs::PAGE_JOBS_MAX))
                 .query("cursor", json!({"type": "string", "format": "uuid"}))
                 .answers(200, "Jobs"),
@@ -225,8 +225,8 @@ fn about_targets() -> Vec<Route> {
         Route::new(
             get("/v1/targets/{target}/history", "getTargetHistory")
                 .says("Shows what a target's attempts came to, hour by hour, the latest first.")
-                .query("from", schemas::time())
-                .query("to", schemas::time())
+                .query("from", parts::time())
+                .query("to", parts::time())
                 .query(
                     "limit",
                     limit(targets::HISTORY_HOURS, targets::HISTORY_HOURS_MAX),

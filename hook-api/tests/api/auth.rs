@@ -208,7 +208,6 @@ async fn au_17_au_18_au_20_ops_paths_do_not_exist_here() {
         "/debug/pprof",
         "/v1",
         "/v1/nothing",
-        "/",
     ] {
         api.get(path).await.assert_problem(404, "not_found");
     }
