@@ -7,6 +7,7 @@
 pub mod certs;
 pub mod db;
 pub mod dns;
+pub mod history;
 pub mod process;
 pub mod prometheus;
 pub mod proxy;
