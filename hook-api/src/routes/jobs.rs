@@ -112,7 +112,12 @@ pub(super) async fn retry(State(app): Shared, path: JobPath, request: Request) -
         }
         return show(&app, job, false).await;
     }
-    refuse_by_state(&app, id, "only a finished job can be attempted again").await
+    refuse_by_state(
+        &app,
+        id,
+        "only a finished job whose time to live is not over can be attempted again",
+    )
+    .await
 }
 
 #[derive(Serialize)]

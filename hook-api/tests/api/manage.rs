@@ -117,6 +117,39 @@ async fn retry_starts_a_finished_job_over() {
     );
 }
 
+#[tokio::test]
+async fn a_job_whose_time_to_live_is_over_is_not_attempted_again() {
+    let api = Api::start().await;
+    let past = r#""scheduled_at":"2019-01-01T00:00:00Z","expires_at":"2020-01-01T00:00:00Z""#;
+    let id = api.enqueue(&format!(r#"{{"url":"{URL}",{past}}}"#)).await;
+    api.finish(&id, 3).await;
+    api.send("POST", &format!("/v1/jobs/{id}/retry"), &[], b"")
+        .await
+        .assert_problem(409, "state_conflict");
+    let job = api.get(&format!("/v1/jobs/{id}")).await;
+    assert_eq!(job.json["status"], "failed");
+}
+
+#[tokio::test]
+async fn a_row_without_its_job_does_not_end_the_list() {
+    let api = Api::start().await;
+    let mut stored = Vec::new();
+    for _ in 0..6 {
+        stored.push(api.enqueue(&job()).await);
+    }
+    sqlx::query("DELETE FROM hook.job WHERE job_id = $1::uuid")
+        .bind(&stored[4])
+        .execute(&api.pool)
+        .await
+        .unwrap();
+    let first = api.get("/v1/jobs?limit=2").await;
+    assert_eq!(first.json["jobs"].as_array().unwrap().len(), 1);
+    let cursor = first.json["next_cursor"].as_str().expect("there is more");
+    let rest = ids(&api, &format!("limit=10&cursor={cursor}")).await;
+    let expected: Vec<_> = stored[..4].iter().rev().cloned().collect();
+    assert_eq!(rest, expected);
+}
+
 async fn ids(api: &Api, query: &str) -> Vec<String> {
     let answer = api.get(&format!("/v1/jobs?{query}")).await;
     assert_eq!(answer.status, 200, "{answer:?}");

@@ -112,10 +112,12 @@ WITH gone AS (
 SELECT count(*) FROM gone";
 
 // The job moves to the kept bucket, so that a bucket of the ring never gets a live job again once
-// it is closed; the purge relies on that.
+// it is closed; the purge relies on that. No attempt starts after the end of a job's time to live.
 const RETRY: &str = "-- retry
 WITH gone AS (
-    DELETE FROM hook.finished WHERE shard = $1 AND job_id = $2 RETURNING *
+    DELETE FROM hook.finished WHERE shard = $1 AND job_id = $2 AND NOT EXISTS (
+        SELECT FROM hook.job WHERE shard = $1 AND job_id = $2 AND expires_at <= now())
+    RETURNING *
 ), kept_job AS (
     UPDATE hook.job AS j SET bucket = -1 FROM gone AS g
     WHERE j.shard = $1 AND j.job_id = $2 AND j.bucket = g.bucket RETURNING j.expires_at, j.timeout_ms
@@ -132,7 +134,7 @@ WITH gone AS (
     INSERT INTO hook.ready (shard, tier, target_id, run_at, job_id, fence, attempt, bucket, expires_at,
         timeout_ms)
     SELECT $1, CASE WHEN g.tier = 0 THEN 0 ELSE 1 END, g.target_id, now(), g.job_id, g.fence, 0, -1,
-        CASE WHEN k.expires_at > now() THEN k.expires_at END, k.timeout_ms
+        k.expires_at, k.timeout_ms
     FROM gone AS g CROSS JOIN kept_job AS k
     RETURNING target_id
 )
@@ -177,7 +179,8 @@ impl Queue {
         Ok(cancelled > 0)
     }
 
-    /// Puts a finished job back, its attempts counted from 0 again; false if it is not finished.
+    /// Puts a finished job back, its attempts counted from 0 again; false if it is not finished, or
+    /// its time to live is over.
     ///
     /// # Errors
     /// Whether it was put back is not known; calling again is harmless.

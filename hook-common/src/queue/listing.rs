@@ -106,13 +106,13 @@ WITH target_ready AS MATERIALIZED (
     WHERE (floor.job_id IS NULL OR found.job_id >= floor.job_id) AND tier = ANY ($6)
     ORDER BY found.job_id DESC LIMIT $7
 )
-SELECT floor.job_id AS floor, j.job_id, p.status, p.tier, j.target, j.url, j.method, j.headers,
+SELECT floor.job_id AS floor, p.job_id AS found, j.job_id, p.status, p.tier, j.target, j.url, j.method, j.headers,
     j.headers_sealed, j.metadata, p.attempt, j.max_attempts, j.created_at,
     COALESCE(p.run_at, j.scheduled_at, j.created_at) AS scheduled_at, j.expires_at, p.finished_at,
     p.error_kind, NULL::bytea AS body
-FROM floor LEFT JOIN (page AS p JOIN hook.job AS j
-    ON j.shard = $1 AND j.job_id = p.job_id AND j.bucket = p.bucket) ON true
-ORDER BY j.job_id DESC NULLS LAST";
+FROM floor LEFT JOIN page AS p ON true
+    LEFT JOIN hook.job AS j ON j.shard = $1 AND j.job_id = p.job_id AND j.bucket = p.bucket
+ORDER BY p.job_id DESC NULLS LAST";
 
 // Excerpts are cut further than those of a single job: a page may hold fifty thousand of them.
 const ATTEMPTS_OF: &str = "-- attempts_of
@@ -155,14 +155,15 @@ impl Queue {
             .bind(WALKED_MAX)
             .fetch_all(&self.pool())
             .await?;
-        let floor = rows.first().and_then(|row| row.floor).map(JobId);
-        let mut jobs: Vec<JobView> = rows.into_iter().filter_map(|row| row.job).collect();
-        let next = if jobs.len() > limit {
-            jobs.truncate(limit);
-            jobs.last().map(|last| JobId(last.job_id))
-        } else {
-            floor
+        let floor = rows.first().and_then(|row| row.floor);
+        // A row whose job was taken away by hand is passed over, and the page goes on behind it.
+        let next = match rows.get(limit) {
+            Some(_) => limit.checked_sub(1).and_then(|last| rows[last].found),
+            None => floor,
         };
+        let page = rows.into_iter().take(limit);
+        let jobs = page.filter_map(|row| row.job).collect();
+        let next = next.map(JobId);
         Ok(JobPage { jobs, next })
     }
 
@@ -224,6 +225,7 @@ fn first_id_at(time: DateTime<Utc>) -> Uuid {
 /// A row of a page: where its walks ended, and a job unless the page is empty.
 struct ListRow {
     floor: Option<Uuid>,
+    found: Option<Uuid>,
     job: Option<JobView>,
 }
 
@@ -232,6 +234,7 @@ impl FromRow<'_, PgRow> for ListRow {
         let id: Option<Uuid> = row.try_get("job_id")?;
         Ok(Self {
             floor: row.try_get("floor")?,
+            found: row.try_get("found")?,
             job: match id {
                 Some(_) => Some(JobView::from_row(row)?),
                 None => None,
