@@ -38,6 +38,15 @@ const GOOD_TO_STEP_DOWN: u32 = 3;
 /// Weight of the newest attempt in the average duration: about the last 8 count.
 const DURATION_WEIGHT: f64 = 1.0 / 8.0;
 
+/// By Little's law more slots bring more answers only while an answer takes no longer for it. Beyond
+/// its cap, a target keeps slots only while its attempts take less than so many times the best
+/// average lately, and so many milliseconds, which are noise of a busy machine.
+const CONGESTED_TIMES: f64 = 3.0;
+const CONGESTED_BY_MIN_MS: f64 = 2.0;
+
+/// How fast the best average forgets: within some ten thousand attempts.
+const BEST_DRIFT: f64 = 1.0 / 16_384.0;
+
 /// Attempts that must have succeeded quickly in a row before a target is proven.
 const PROVEN_AFTER: u32 = 4;
 

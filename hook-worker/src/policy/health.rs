@@ -5,8 +5,9 @@ use std::{collections::VecDeque, time::Duration};
 use hook_common::job::Outcome;
 
 use super::{
-    Circuit, DURATION_WEIGHT, Directive, GOOD_TO_STEP_DOWN, LEVEL_MAX, PROVEN_AFTER,
-    PolicySettings, SUSPECT_AFTER_MIN, SUSPECT_TIMES, WASTE_TIME_CONSTANT, Window,
+    BEST_DRIFT, CONGESTED_BY_MIN_MS, CONGESTED_TIMES, Circuit, DURATION_WEIGHT, Directive,
+    GOOD_TO_STEP_DOWN, LEVEL_MAX, PROVEN_AFTER, PolicySettings, SUSPECT_AFTER_MIN, SUSPECT_TIMES,
+    WASTE_TIME_CONSTANT, Window,
 };
 
 /// One attempt of a target that is running.
@@ -20,6 +21,8 @@ pub(crate) struct Health {
     wasted: f64,
     wasted_at: Duration,
     average_ms: f64,
+    /// The best average lately.
+    best_ms: f64,
     samples: u32,
     good_in_row: u32,
     failures_in_row: u32,
@@ -148,7 +151,9 @@ impl Health {
             Outcome::Delivered | Outcome::Permanent => {
                 let slow = took > settings.slow_after;
                 self.succeeded(slow);
-                if !slow {
+                if self.congested() {
+                    self.window.shrink(settings.target_in_flight_max);
+                } else if !slow {
                     self.window.grow(settings.slots);
                 }
             }
@@ -272,7 +277,19 @@ impl Health {
         } else {
             self.average_ms + (took_ms - self.average_ms) * DURATION_WEIGHT
         };
+        let drift = (self.average_ms - self.best_ms) * BEST_DRIFT;
+        self.best_ms = if self.samples == 0 {
+            took_ms
+        } else {
+            self.average_ms.min(self.best_ms + drift)
+        };
         self.samples = self.samples.saturating_add(1);
+    }
+
+    /// True if attempts take much longer than they did with fewer beside them: more slots would
+    /// bring no more answers, only a longer wait for everybody.
+    fn congested(&self) -> bool {
+        self.average_ms > self.best_ms * CONGESTED_TIMES + CONGESTED_BY_MIN_MS
     }
 
     fn raise_level(&mut self, settings: &PolicySettings) {

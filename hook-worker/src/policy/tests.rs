@@ -287,3 +287,31 @@ fn a_level_is_a_share_of_the_slots_and_never_one_slow_answer() {
     let levels = [0.2, 0.3, 0.6, 1.0].map(|wasted| small.level_for(wasted));
     assert_eq!(levels, [0, 1, 2, 3]);
 }
+
+#[test]
+fn beyond_the_cap_slots_are_kept_only_while_they_bring_answers() {
+    let (mut health, mut now) = (Health::default(), SECOND);
+    let cap = settings().target_in_flight_max;
+    for _ in 0..200 {
+        let all = health.window();
+        round(&mut health, all, 5 * MS, Outcome::Delivered, &mut now);
+    }
+    assert_eq!(
+        health.window(),
+        settings().slots,
+        "quick answers earn all of them"
+    );
+    for _ in 0..20 {
+        let all = health.window();
+        round(&mut health, all, 60 * MS, Outcome::Delivered, &mut now);
+    }
+    assert_eq!(
+        health.window(),
+        cap,
+        "slots that only make it slower are given back"
+    );
+    for _ in 0..20 {
+        round(&mut health, cap, 5 * MS, Outcome::Delivered, &mut now);
+    }
+    assert!(health.window() > cap);
+}

@@ -67,6 +67,12 @@ impl Window {
         }
     }
 
+    /// Notes a good answer that came late because too many run at one time: gives a slot back, but
+    /// none of the first `kept`.
+    pub(super) fn shrink(&mut self, kept: usize) {
+        self.size = self.size.min((self.size - 1).max(kept));
+    }
+
     /// Notes a failure.
     pub(super) fn halve(&mut self) {
         self.size = (self.size / 2).max(INITIAL.min(self.size));
