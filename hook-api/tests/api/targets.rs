@@ -163,15 +163,24 @@ async fn lists_in_each_order() {
     }
     sqlx::query(
         "UPDATE hook.target SET failures_in_row = 5, penalty = 2, held_until = now() + interval '1 hour',
-            latency_p95_ms = 10, changed_at = now() WHERE name = 'one.example'",
+            changed_at = now() WHERE name = 'one.example'",
     )
     .execute(&api.pool)
     .await
     .unwrap();
-    sqlx::query("UPDATE hook.target SET failures_in_row = 1, latency_p95_ms = 900 WHERE name = 'two.example'")
+    sqlx::query("UPDATE hook.target SET failures_in_row = 1 WHERE name = 'two.example'")
         .execute(&api.pool)
         .await
         .unwrap();
+    sqlx::query(
+        "INSERT INTO hook.target_total (shard, target_id, delivered, retryable, permanent, duration_ms, ended_at,
+            latency_p95_ms)
+        SELECT 0, hook.target_id(name), 1, 0, 0, took, now(), took
+        FROM (VALUES ('one.example', 10), ('two.example', 900)) AS v (name, took)",
+    )
+    .execute(&api.pool)
+    .await
+    .unwrap();
     let names = async |query: &str| {
         let answer = api.get(&format!("/v1/targets?{query}")).await;
         assert_eq!(answer.status, 200, "{answer:?}");

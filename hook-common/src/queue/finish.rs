@@ -106,8 +106,8 @@ macro_rules! finish_sql {
         response_status, excerpt, truncated, worker
     FROM joined WHERE next = 10
 ), tallied AS (
-    INSERT INTO hook.tally (shard, ended_at, target_id, outcome, duration_ms)
-    SELECT $1, now(), array_agg(target_id), array_agg(outcome), array_agg(duration_ms)
+    INSERT INTO hook.tally (shard, ended_at, target_id, outcome, error_kind, duration_ms)
+    SELECT $1, now(), array_agg(target_id), array_agg(outcome), array_agg(error_kind), array_agg(duration_ms)
     FROM joined WHERE uncount = 0 HAVING count(*) > 0
 )
 SELECT job_id FROM joined"

@@ -66,8 +66,8 @@ WITH dead AS MATERIALIZED (
     SELECT $1, bucket, job_id, target_id, fence, attempt, leased_at, duration_ms, 1, 10, worker
     FROM judged WHERE NOT last
 ), tallied AS (
-    INSERT INTO hook.tally (shard, ended_at, target_id, outcome, duration_ms)
-    SELECT $1, now(), array_agg(target_id), array_agg(1::smallint), array_agg(duration_ms)
+    INSERT INTO hook.tally (shard, ended_at, target_id, outcome, error_kind, duration_ms)
+    SELECT $1, now(), array_agg(target_id), array_agg(1::smallint), array_agg(10::smallint), array_agg(duration_ms)
     FROM judged HAVING count(*) > 0
 )
 SELECT count(*) FILTER (WHERE NOT last) AS returned, count(*) FILTER (WHERE last) AS failed FROM judged";

@@ -45,13 +45,22 @@ WITH taken AS MATERIALIZED (
     SELECT ctid AS tid FROM hook.tally WHERE shard = $1 LIMIT $2 FOR UPDATE SKIP LOCKED
 ), gone AS (
     DELETE FROM hook.tally WHERE ctid = ANY (ARRAY(SELECT tid FROM taken))
-    RETURNING ended_at, target_id, outcome, duration_ms
+    RETURNING ended_at, target_id, outcome, error_kind, duration_ms
+), attempts AS MATERIALIZED (
+    SELECT g.ended_at, a.* FROM gone AS g
+    CROSS JOIN LATERAL unnest(g.target_id, g.outcome, g.error_kind, g.duration_ms)
+        AS a (target_id, outcome, error_kind, duration_ms)
 ), by_hour AS MATERIALIZED (
-    SELECT a.target_id, date_trunc('hour', g.ended_at, 'UTC') AS hour, max(g.ended_at) AS ended_at,
-        count(*) FILTER (WHERE a.outcome = 0) AS delivered, count(*) FILTER (WHERE a.outcome = 1) AS retryable,
-        count(*) FILTER (WHERE a.outcome = 2) AS permanent, sum(a.duration_ms)::bigint AS duration_ms
-    FROM gone AS g CROSS JOIN LATERAL unnest(g.target_id, g.outcome, g.duration_ms) AS a (target_id, outcome, duration_ms)
-    GROUP BY 1, 2
+    SELECT target_id, date_trunc('hour', ended_at, 'UTC') AS hour, count(*) FILTER (WHERE outcome = 0) AS delivered,
+        count(*) FILTER (WHERE outcome = 1) AS retryable, count(*) FILTER (WHERE outcome = 2) AS permanent,
+        sum(duration_ms)::bigint AS duration_ms
+    FROM attempts GROUP BY 1, 2
+), latest AS (
+    SELECT target_id, max(ended_at) AS ended_at, max(ended_at) FILTER (WHERE outcome = 0) AS last_success_at,
+        max(ended_at) FILTER (WHERE outcome <> 0) AS last_error_at,
+        (array_agg(error_kind ORDER BY ended_at DESC) FILTER (WHERE outcome <> 0))[1] AS last_error_kind,
+        percentile_disc(ARRAY[0.5, 0.95]) WITHIN GROUP (ORDER BY duration_ms) AS latency_ms
+    FROM attempts GROUP BY 1
 ), hours AS (
     INSERT INTO hook.target_hour AS h (shard, target_id, hour, delivered, retryable, permanent, duration_ms)
     SELECT $1, target_id, hour, delivered, retryable, permanent, duration_ms FROM by_hour ORDER BY target_id, hour
@@ -59,12 +68,24 @@ WITH taken AS MATERIALIZED (
         retryable = h.retryable + excluded.retryable, permanent = h.permanent + excluded.permanent,
         duration_ms = h.duration_ms + excluded.duration_ms
 ), totals AS (
-    INSERT INTO hook.target_total AS t (shard, target_id, delivered, retryable, permanent, duration_ms, ended_at)
-    SELECT $1, target_id, sum(delivered), sum(retryable), sum(permanent), sum(duration_ms), max(ended_at)
-    FROM by_hour GROUP BY target_id ORDER BY target_id
+    INSERT INTO hook.target_total AS t (shard, target_id, delivered, retryable, permanent, duration_ms, ended_at,
+        last_success_at, last_error_at, last_error_kind, latency_p50_ms, latency_p95_ms)
+    SELECT $1, target_id, h.delivered, h.retryable, h.permanent, h.duration_ms, l.ended_at, l.last_success_at,
+        l.last_error_at, l.last_error_kind, l.latency_ms[1], l.latency_ms[2]
+    FROM latest AS l JOIN (
+        SELECT target_id, sum(delivered) AS delivered, sum(retryable) AS retryable, sum(permanent) AS permanent,
+            sum(duration_ms) AS duration_ms
+        FROM by_hour GROUP BY target_id
+    ) AS h USING (target_id)
+    ORDER BY target_id
     ON CONFLICT (shard, target_id) DO UPDATE SET delivered = t.delivered + excluded.delivered,
         retryable = t.retryable + excluded.retryable, permanent = t.permanent + excluded.permanent,
-        duration_ms = t.duration_ms + excluded.duration_ms, ended_at = GREATEST(t.ended_at, excluded.ended_at)
+        duration_ms = t.duration_ms + excluded.duration_ms, ended_at = GREATEST(t.ended_at, excluded.ended_at),
+        last_success_at = GREATEST(t.last_success_at, excluded.last_success_at),
+        last_error_kind = CASE WHEN excluded.last_error_at >= COALESCE(t.last_error_at, '-infinity')
+            THEN excluded.last_error_kind ELSE t.last_error_kind END,
+        last_error_at = GREATEST(t.last_error_at, excluded.last_error_at),
+        latency_p50_ms = excluded.latency_p50_ms, latency_p95_ms = excluded.latency_p95_ms
 ), everything AS (
     INSERT INTO hook.attempt_total AS a (shard, delivered, retryable, permanent, duration_ms)
     SELECT $1, sum(delivered), sum(retryable), sum(permanent), sum(duration_ms) FROM by_hour HAVING count(*) > 0

@@ -15,6 +15,8 @@ const COUNTED_MAX: i64 = 100_000;
 const COUNTED_IN_LIST_MAX: i64 = 10_000;
 /// Waiting jobs that are looked at to find the targets with the most of them.
 const SAMPLED_MAX: i64 = 200_000;
+/// Tallies that are not counted yet, of which one holds what a statement has ended.
+const TALLIES_MAX: i64 = 20_000;
 
 /// A target as people see it.
 #[derive(Clone, Debug, sqlx::FromRow)]
@@ -87,16 +89,35 @@ WHERE shard = $1 AND (penalty > 0 OR penalty_pin IS NOT NULL OR held_until IS NO
             CASE WHEN changed_at > now() - $2::bigint * interval '1 millisecond' THEN penalty ELSE 0::smallint END) > 0)
 ORDER BY COALESCE(penalty_pin, penalty) DESC, target_id LIMIT $3";
 
-// $2 are the targets in order, $3 the bound of each count, $4 the age at which a penalty is stale.
+// $2 are the targets in order, $3 the bound of each count, $4 the age at which a penalty is stale, $5 the
+// tallies looked at: what was counted is older than the janitor's interval, what was not is read here.
 const TARGETS: &str = "-- targets
+WITH fresh AS MATERIALIZED (
+    SELECT a.target_id, max(y.ended_at) FILTER (WHERE a.outcome = 0) AS last_success_at,
+        max(y.ended_at) FILTER (WHERE a.outcome <> 0) AS last_error_at,
+        (array_agg(a.error_kind ORDER BY y.ended_at DESC) FILTER (WHERE a.outcome <> 0))[1] AS last_error_kind,
+        percentile_disc(ARRAY[0.5, 0.95]) WITHIN GROUP (ORDER BY a.duration_ms) AS latency_ms
+    FROM (SELECT * FROM hook.tally WHERE shard = $1 LIMIT $5) AS y
+    CROSS JOIN LATERAL unnest(y.target_id, y.outcome, y.error_kind, y.duration_ms)
+        AS a (target_id, outcome, error_kind, duration_ms)
+    WHERE y.target_id && $2 AND a.target_id = ANY ($2)
+    GROUP BY 1
+)
 SELECT t.name, t.paused, t.max_in_flight, t.rate_per_second, t.penalty_pin,
     COALESCE(t.penalty_pin, CASE WHEN t.changed_at > now() - $4::bigint * interval '1 millisecond'
         THEN t.penalty ELSE 0::smallint END) AS penalty,
     (COALESCE(t.held_until > now(), false) OR t.hold_interval_ms IS NOT NULL) AS held,
-    t.failures_in_row, t.held_until AS next_probe_at, r.waiting, l.running, f.failed, t.last_error_kind,
-    t.last_error_at, t.last_success_at, t.latency_p50_ms, t.latency_p95_ms
+    t.failures_in_row, t.held_until AS next_probe_at, r.waiting, l.running, f.failed,
+    CASE WHEN n.last_error_at >= COALESCE(o.last_error_at, '-infinity') THEN n.last_error_kind
+        ELSE o.last_error_kind END AS last_error_kind,
+    GREATEST(n.last_error_at, o.last_error_at) AS last_error_at,
+    GREATEST(n.last_success_at, o.last_success_at) AS last_success_at,
+    COALESCE(n.latency_ms[1], o.latency_p50_ms) AS latency_p50_ms,
+    COALESCE(n.latency_ms[2], o.latency_p95_ms) AS latency_p95_ms
 FROM unnest($2::bigint[]) WITH ORDINALITY AS wanted (target_id, ord)
 JOIN hook.target AS t ON t.shard = $1 AND t.target_id = wanted.target_id
+LEFT JOIN fresh AS n ON n.target_id = t.target_id
+LEFT JOIN hook.target_total AS o ON o.shard = $1 AND o.target_id = t.target_id
 CROSS JOIN LATERAL (SELECT count(*) AS waiting FROM (
     SELECT FROM hook.ready WHERE shard = $1 AND tier = ANY ('{0,1,2}'::smallint[]) AND target_id = t.target_id
     LIMIT $3) AS s) AS r
@@ -113,13 +134,21 @@ SELECT target_id FROM (SELECT target_id FROM hook.ready WHERE shard = $1 LIMIT $
 GROUP BY target_id ORDER BY count(*) DESC, target_id LIMIT $2";
 
 const MOST_FAILING: &str = "-- targets_most_failing
-SELECT target_id FROM hook.target
-WHERE shard = $1 AND (failures_in_row > 0 OR penalty > 0 OR held_until IS NOT NULL OR last_error_at IS NOT NULL)
-ORDER BY failures_in_row DESC, penalty DESC, last_error_at DESC NULLS LAST, target_id LIMIT $2";
+SELECT t.target_id FROM (
+    (SELECT target_id FROM hook.target
+     WHERE shard = $1 AND (failures_in_row > 0 OR penalty > 0 OR held_until IS NOT NULL)
+     ORDER BY failures_in_row DESC, penalty DESC, target_id LIMIT $2)
+    UNION
+    (SELECT target_id FROM hook.target_total WHERE shard = $1 AND last_error_at IS NOT NULL
+     ORDER BY last_error_at DESC LIMIT $2)
+) AS failing
+JOIN hook.target AS t ON t.shard = $1 AND t.target_id = failing.target_id
+LEFT JOIN hook.target_total AS o ON o.shard = $1 AND o.target_id = t.target_id
+ORDER BY t.failures_in_row DESC, t.penalty DESC, o.last_error_at DESC NULLS LAST, t.target_id LIMIT $2";
 
 const SLOWEST: &str = "-- targets_slowest
-SELECT target_id FROM hook.target WHERE shard = $1 AND latency_p95_ms IS NOT NULL
-ORDER BY latency_p95_ms DESC, target_id LIMIT $2";
+SELECT target_id FROM hook.target_total WHERE shard = $1 AND latency_p95_ms IS NOT NULL
+ORDER BY latency_p95_ms DESC LIMIT $2";
 
 const CHANGE_TARGET: &str = "-- change_target
 INSERT INTO hook.target AS t (shard, target_id, name, paused, max_in_flight, rate_per_second, penalty_pin)
@@ -204,6 +233,7 @@ impl Queue {
             .bind(ids)
             .bind(counted_max)
             .bind(millis(stale_after))
+            .bind(TALLIES_MAX)
             .fetch_all(&self.pool())
             .await
     }

@@ -3,14 +3,16 @@
 use std::time::Duration;
 
 use hook_common::{
-    job::QueueName,
-    queue::{CircuitNews, Finding, LiveWorker, PREPARE_FAILING, Serves, SpecialTarget},
+    job::{ErrorKind, Outcome, QueueName, Status},
+    queue::{
+        CircuitNews, Finding, LiveWorker, Next, PREPARE_FAILING, Serves, SpecialTarget, TargetOrder,
+    },
     target::{Target, TargetId},
 };
 use sqlx::{Executor as _, PgPool, Row as _};
 use tokio::task::JoinSet;
 
-use crate::kit::Kit;
+use crate::kit::{Kit, finish};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -256,4 +258,58 @@ async fn a_target_with_a_giant_backlog_of_retries_is_stepped_over() {
     assert_eq!(after, None, "each giant costs one piece");
     assert_eq!(found.len(), 3);
     assert!(found.iter().all(|target| target.jobs == 100));
+}
+
+/// Ends one job of the target after `took`.
+async fn end(kit: &Kit, target: &str, error: Option<ErrorKind>, took: Duration) {
+    kit.enqueue(&[target]).await;
+    let job = kit.dequeue(&[target], 1).await.pop().unwrap();
+    let mut finish = finish(job, Next::End(Status::Failed));
+    if error.is_none() {
+        finish.next = Next::End(Status::Completed);
+    }
+    finish.record.outcome = error.map_or(Outcome::Delivered, |_| Outcome::Retryable);
+    finish.record.error_kind = error;
+    finish.record.duration = took;
+    kit.queue.finish(&mut [finish]).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_attempts_came_to_is_seen_before_and_after_it_is_counted() {
+    let kit = Kit::new().await;
+    let target = Target::new("a.test").unwrap();
+    let ms = Duration::from_millis;
+    end(&kit, "a.test", None, ms(10)).await;
+    end(&kit, "a.test", Some(ErrorKind::Dns), ms(20)).await;
+    end(&kit, "a.test", Some(ErrorKind::Timeout), ms(500)).await;
+    end(&kit, "quick.test", None, ms(1)).await;
+    let look = async || kit.queue.target(&target, MINUTE).await.unwrap().unwrap();
+    let fresh = look().await;
+    assert_eq!(fresh.last_error_kind, Some(ErrorKind::Timeout.code()));
+    assert!(fresh.last_success_at < fresh.last_error_at);
+    assert_eq!(
+        (fresh.latency_p50_ms, fresh.latency_p95_ms),
+        (Some(20), Some(500))
+    );
+    while kit.queue.count_tallies(2).await.unwrap() > 0 {}
+    let counted = look().await;
+    assert_eq!(counted.last_error_kind, fresh.last_error_kind);
+    assert_eq!(counted.last_error_at, fresh.last_error_at);
+    assert_eq!(counted.last_success_at, fresh.last_success_at);
+    assert!(counted.latency_p95_ms.is_some());
+    // What came later is seen beside what was counted.
+    end(&kit, "a.test", None, ms(30)).await;
+    let later = look().await;
+    assert_eq!(later.last_error_kind, fresh.last_error_kind);
+    assert!(later.last_success_at > later.last_error_at);
+    assert_eq!(later.latency_p50_ms, Some(30));
+    let names = async |order| {
+        let targets = kit.queue.targets(order, 10, MINUTE).await.unwrap();
+        targets
+            .into_iter()
+            .map(|target| target.name)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(names(TargetOrder::Failing).await, ["a.test"]);
+    assert_eq!(names(TargetOrder::Slow).await, ["a.test", "quick.test"]);
 }
