@@ -22,6 +22,7 @@ use tokio::time::Instant;
 use tower::Service as _;
 
 use crate::{
+    audit::Remote,
     auth::Tokens,
     connection::{Clock, Phase},
     observe::Requests,
@@ -53,6 +54,7 @@ struct Shared {
 pub(crate) struct ConnectionFront {
     front: Front,
     clock: Arc<Clock>,
+    remote: Remote,
 }
 
 impl Front {
@@ -66,15 +68,16 @@ impl Front {
         }
     }
 
-    /// The service of one connection, which stamps `clock`.
-    pub(crate) fn for_connection(&self, clock: Arc<Clock>) -> ConnectionFront {
+    /// The service of one connection from `remote`, which stamps `clock`.
+    pub(crate) fn for_connection(&self, clock: Arc<Clock>, remote: Remote) -> ConnectionFront {
         ConnectionFront {
             front: self.clone(),
             clock,
+            remote,
         }
     }
 
-    async fn answer(self, mut request: Request<Incoming>) -> Response {
+    async fn answer(self, remote: Remote, mut request: Request<Incoming>) -> Response {
         let begun = Instant::now();
         let shared = &*self.shared;
         let is_chunked = request.headers().contains_key(header::TRANSFER_ENCODING);
@@ -84,6 +87,7 @@ impl Front {
             Err(refusal) => refusal.into_response(),
             Ok(grant) => {
                 request.extensions_mut().insert(grant);
+                request.extensions_mut().insert(remote);
                 let mut router = shared.router.clone();
                 let routed = AssertUnwindSafe(router.call(request)).catch_unwind();
                 match routed.await {
@@ -128,8 +132,9 @@ impl Service<Request<Incoming>> for ConnectionFront {
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         self.clock.enter(Phase::Serving);
         let (front, clock) = (self.front.clone(), Arc::clone(&self.clock));
+        let remote = self.remote;
         Box::pin(async move {
-            let answer = front.answer(request).await;
+            let answer = front.answer(remote, request).await;
             clock.enter(Phase::Idle);
             Ok(answer)
         })

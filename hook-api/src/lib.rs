@@ -8,6 +8,7 @@
 
 mod admission;
 mod app;
+mod audit;
 mod auth;
 pub mod config;
 mod connection;

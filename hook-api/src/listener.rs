@@ -19,6 +19,7 @@ use tokio::{
 use tracing::warn;
 
 use crate::{
+    audit::Remote,
     connection::{self, Clock},
     front::Front,
 };
@@ -123,11 +124,13 @@ impl Connections {
             }
         }
         // Without it a small answer may wait for the client's delayed acknowledgement.
-        if stream.set_nodelay(true).is_err() {
+        let Ok(remote) = stream.set_nodelay(true).and_then(|()| stream.peer_addr()) else {
             return;
-        }
+        };
         let clock = Arc::new(Clock::start());
-        let service = self.front.for_connection(Arc::clone(&clock));
+        let service = self
+            .front
+            .for_connection(Arc::clone(&clock), Remote(remote));
         let (stop, head_timeout) = (self.stop.clone(), self.limits.head_timeout);
         let running = Arc::clone(&clock);
         let task = self.tasks.spawn(async move {

@@ -14,10 +14,12 @@ use axum::{
 use hook_common::problem::Code;
 use http::{HeaderValue, StatusCode, header};
 use serde::Serialize;
+use serde_json::Value;
 use tracing::error;
 
 use crate::{app::App, problem::Refusal};
 
+mod audit;
 mod description;
 mod enqueue;
 mod jobs;
@@ -70,6 +72,11 @@ fn segment(path: Result<Path<String>, PathRejection>) -> Result<String, Refusal>
     // It is refused when its escapes are not UTF-8, and no name has such a spelling.
     path.map(|Path(segment)| segment)
         .map_err(|_| Refusal::not_found("there is nothing of this name"))
+}
+
+/// What a request asked for, once it was found to be good.
+fn asked(body: &[u8]) -> Value {
+    serde_json::from_slice(body).unwrap_or_default()
 }
 
 /// An answer without a body.

@@ -12,6 +12,7 @@ use sqlx::PgPool;
 
 use crate::db::{Db, Fault};
 
+mod audit;
 mod dequeue;
 mod enqueue;
 mod failing;
@@ -37,6 +38,7 @@ mod targets_admin;
 mod wakeups;
 mod workers;
 
+pub use audit::{AuditEntry, Change};
 pub use dequeue::{Dequeued, Head, Lease, LeaseTerm, LeasedJob, PREPARE_DEQUEUE};
 pub use enqueue::{Enqueue, Enqueued, KeyUse};
 pub use failing::{FailingPiece, FailingTarget, PREPARE_FAILING};

@@ -1,4 +1,5 @@
-//! Tally: counts what attempts came to into hours and totals per target, and forgets old hours.
+//! Tally: counts what attempts came to into hours and totals per target, and forgets old hours and
+//! old entries of the audit.
 //!
 //! Only the leader counts; should two do so for a moment, each attempt is still counted once.
 
@@ -13,7 +14,7 @@ use crate::{BUDGET, leader::Leadership};
 /// Tallies of one statement; each holds as many attempts as a worker ended at one stroke.
 const BATCH: i64 = 1000;
 
-/// Hours that one statement removes.
+/// Hours, or entries of the audit, that one statement removes.
 const PURGED_MAX: i64 = 1000;
 
 /// Counts tallies.
@@ -31,10 +32,12 @@ pub struct Report {
     pub counted: i64,
     /// Hours that were removed.
     pub purged: i64,
+    /// Entries of the audit that were removed.
+    pub entries: u64,
 }
 
 impl Tally {
-    /// Keeps hours for `retention`.
+    /// Keeps hours and the audit for `retention`.
     #[must_use]
     pub fn new(queue: Queue, leadership: Arc<Leadership>, retention: Duration) -> Self {
         Self {
@@ -67,6 +70,14 @@ impl Tally {
                 .counter(&[])
                 .increment(purged.unsigned_abs());
             if purged < PURGED_MAX {
+                break;
+            }
+        }
+        while self.may_go_on(until) {
+            let purged = self.queue.purge_audit(self.retention, PURGED_MAX).await;
+            let purged = purged.context("removing old entries of the audit")?;
+            report.entries += purged;
+            if purged < PURGED_MAX.unsigned_abs() {
                 break;
             }
         }

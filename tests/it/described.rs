@@ -123,7 +123,13 @@ async fn every_route_answers_as_it_is_described() {
     for route in ["/", "/openapi.json", "/page.css", "/page.js"] {
         api.ask(Method::GET, route, route, None).await;
     }
-    for route in ["/v1/failures", "/v1/next", "/v1/overview", "/v1/queues"] {
+    for route in [
+        "/v1/audit",
+        "/v1/failures",
+        "/v1/next",
+        "/v1/overview",
+        "/v1/queues",
+    ] {
         api.ask(Method::GET, route, route, None).await;
         api.ask(Method::GET, route, &format!("{route}?limit=x"), None)
             .await;

@@ -17,6 +17,7 @@ use super::{
         queue, status, target, text, time, url, whole, words,
     },
 };
+use crate::audit::Action;
 
 /// Every schema by its name.
 pub(super) fn all() -> Value {
@@ -291,6 +292,18 @@ fn overview() -> Vec<(&'static str, Value)> {
         ("first_job", id()),
         ("oldest_due_age_ms", count()),
     ];
+    let entry = [
+        ("at", time()),
+        ("action", words(Action::ALL, Action::as_str)),
+        ("subject", text()),
+        ("detail", json!({"type": "object"})),
+        ("token", nullable(text())),
+        ("remote", text()),
+    ];
+    let audit = [
+        ("entries", list(object(&entry))),
+        ("next_cursor", nullable(text())),
+    ];
     let overview = [
         ("queues", list(reference("Queue"))),
         ("attempts", object(&attempts)),
@@ -301,6 +314,7 @@ fn overview() -> Vec<(&'static str, Value)> {
         ("sampled", json!({"type": "boolean"})),
     ];
     vec![
+        ("Audit", object(&audit)),
         ("Overview", object(&overview)),
         ("Failures", object(&failures)),
         ("Next", object(&[("next", list(object(&due)))])),

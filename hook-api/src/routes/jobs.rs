@@ -11,12 +11,14 @@ use hook_common::{
 };
 use http::StatusCode;
 use serde::Serialize;
+use serde_json::json;
 use tokio::time::Instant;
 
-use super::{Answer, Shared, json_of, segment};
+use super::{Answer, Shared, asked, json_of, segment};
 use crate::{
     admission::{Access, Content},
     app::App,
+    audit::Action,
     fields::Fields,
     problem::{Changes, Refusal},
     query::Query,
@@ -90,8 +92,15 @@ pub(super) async fn list(State(app): Shared, request: Request) -> Answer {
 
 /// `POST /v1/jobs/{id}/cancel`
 pub(super) async fn cancel(State(app): Shared, path: JobPath, request: Request) -> Answer {
-    let _admitted = app.admission.action(request).await?;
+    let admitted = app.admission.action(request).await?;
     let id = job_id(path)?;
+    app.record(
+        &admitted.parts,
+        Action::CancelJob,
+        &id.to_string(),
+        &json!({}),
+    )
+    .await?;
     if app.ask(Changes::Something, app.queue.cancel(id)).await? {
         let job = find(&app, id, false).await?;
         return show(&app, job, false).await;
@@ -101,8 +110,15 @@ pub(super) async fn cancel(State(app): Shared, path: JobPath, request: Request) 
 
 /// `POST /v1/jobs/{id}/retry`
 pub(super) async fn retry(State(app): Shared, path: JobPath, request: Request) -> Answer {
-    let _admitted = app.admission.action(request).await?;
+    let admitted = app.admission.action(request).await?;
     let id = job_id(path)?;
+    app.record(
+        &admitted.parts,
+        Action::RetryJob,
+        &id.to_string(),
+        &json!({}),
+    )
+    .await?;
     if app.ask(Changes::Something, app.queue.retry(id)).await? {
         let job = find(&app, id, false).await?;
         if let Ok(target) = Target::new(job.target.clone()) {
@@ -149,6 +165,10 @@ pub(super) async fn replay(State(app): Shared, request: Request) -> Answer {
         .unwrap_or(REPLAY_JOBS);
     fields.finish()?;
     let status = status.unwrap_or(Status::Failed);
+    let subject = filter.target.as_ref().map_or("", Target::as_str);
+    let asked = asked(&admitted.body);
+    app.record(&admitted.parts, Action::ReplayJobs, subject, &asked)
+        .await?;
 
     let begun = Instant::now();
     let mut replayed = 0;

@@ -9,12 +9,14 @@ use hook_common::{
 };
 use http::StatusCode;
 use serde::Serialize;
+use serde_json::json;
 use tracing::error;
 
 use super::{Answer, Shared, empty, json_of, segment};
 use crate::{
     admission::{Access, Content},
     app::App,
+    audit::Action,
     fields::Fields,
     problem::{Changes, Refusal},
     view::time,
@@ -47,6 +49,9 @@ pub(super) async fn put(State(app): Shared, path: NamePath, request: Request) ->
         .map_err(|fault| Problem::new(fault.code(), "/secret", fault.to_string()))?;
     let sealed = seal(app.sealer.as_ref(), &name, &secret)?;
     let kind = secret.kind().as_str();
+    let detail = json!({"kind": kind});
+    app.record(&admitted.parts, Action::PutSecret, &name, &detail)
+        .await?;
     let putting = app
         .queue
         .put_secret(&name, kind, &sealed, secret.last_four());
@@ -62,8 +67,10 @@ pub(super) async fn get(State(app): Shared, path: NamePath, request: Request) ->
 
 /// `DELETE /v1/secrets/{name}`
 pub(super) async fn delete(State(app): Shared, path: NamePath, request: Request) -> Answer {
-    let _admitted = app.admission.without_body(request, Access::Manage)?;
+    let admitted = app.admission.without_body(request, Access::Manage)?;
     let name = name_of(path)?;
+    app.record(&admitted.parts, Action::DeleteSecret, &name, &json!({}))
+        .await?;
     let deleted = app
         .ask(Changes::Something, app.queue.delete_secret(&name))
         .await?;

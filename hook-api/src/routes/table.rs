@@ -8,7 +8,7 @@ use axum::{
 };
 use serde_json::{Value, json};
 
-use super::{description, enqueue, jobs, overview, page, queues, secrets, targets};
+use super::{audit, description, enqueue, jobs, overview, page, queues, secrets, targets};
 use crate::{
     app::App,
     openapi::{
@@ -74,6 +74,14 @@ fn about_the_whole() -> Vec<Route> {
                 .query("limit", groups())
                 .answers(200, "Next"),
             overview::next,
+        ),
+        Route::new(
+            get("/v1/audit", "listAudit")
+                .says("Lists the changes that were asked for, the latest first.")
+                .query("limit", limit(audit::PAGE_ENTRIES, audit::PAGE_ENTRIES_MAX))
+                .query("cursor", json!({"type": "string", "format": "uuid"}))
+                .answers(200, "Audit"),
+            audit::list,
         ),
         Route::new(
             get("/openapi.json", "getDescription")

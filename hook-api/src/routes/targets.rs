@@ -8,11 +8,13 @@ use hook_common::{
 };
 use http::StatusCode;
 use serde::Serialize;
+use serde_json::json;
 
-use super::{Answer, Shared, json_of, segment};
+use super::{Answer, Shared, asked, json_of, segment};
 use crate::{
     admission::{Access, Content},
     app::App,
+    audit::Action,
     fields::Fields,
     problem::{Changes, Refusal},
     query::Query,
@@ -83,14 +85,30 @@ pub(super) async fn history(State(app): Shared, path: TargetPath, request: Reque
 
 /// `POST /v1/targets/{target}/pause`
 pub(super) async fn pause(State(app): Shared, path: TargetPath, request: Request) -> Answer {
-    let _admitted = app.admission.action(request).await?;
-    change(&app, &target_of(path)?, &paused(true)).await
+    let admitted = app.admission.action(request).await?;
+    let target = target_of(path)?;
+    app.record(
+        &admitted.parts,
+        Action::PauseTarget,
+        target.as_str(),
+        &json!({}),
+    )
+    .await?;
+    change(&app, &target, &paused(true)).await
 }
 
 /// `POST /v1/targets/{target}/resume`
 pub(super) async fn resume(State(app): Shared, path: TargetPath, request: Request) -> Answer {
-    let _admitted = app.admission.action(request).await?;
-    change(&app, &target_of(path)?, &paused(false)).await
+    let admitted = app.admission.action(request).await?;
+    let target = target_of(path)?;
+    app.record(
+        &admitted.parts,
+        Action::ResumeTarget,
+        target.as_str(),
+        &json!({}),
+    )
+    .await?;
+    change(&app, &target, &paused(false)).await
 }
 
 /// `PATCH /v1/targets/{target}`
@@ -119,6 +137,14 @@ pub(super) async fn patch(State(app): Shared, path: TargetPath, request: Request
         rate_per_second,
         penalty_pin,
     };
+    let asked = asked(&admitted.body);
+    app.record(
+        &admitted.parts,
+        Action::ChangeTarget,
+        target.as_str(),
+        &asked,
+    )
+    .await?;
     change(&app, &target, &wanted).await
 }
 

@@ -2,6 +2,7 @@
 
 #![cfg(test)] // helpers are test code, too
 
+mod audit;
 mod auth;
 mod away;
 mod batch;

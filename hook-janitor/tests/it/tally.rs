@@ -168,6 +168,25 @@ async fn old_hours_go_and_with_them_the_totals_of_targets_that_are_gone() {
 }
 
 #[tokio::test]
+async fn old_entries_of_the_audit_go() {
+    let scene = Scene::new().await;
+    sqlx::query(
+        "INSERT INTO hook.audit (shard, audit_id, at, action, subject, detail, remote)
+        SELECT 0, gen_random_uuid(), now() - age * interval '1 day', 'pause_target', age::text, '{}', ''
+        FROM unnest('{0, 89, 91}'::int[]) AS age",
+    )
+    .execute(&scene.pool)
+    .await
+    .unwrap();
+    let report = tally(&scene).await.run_once().await.unwrap();
+    assert_eq!(report.entries, 1);
+    let left = scene.queue.audit(None, 10).await.unwrap();
+    let mut ages: Vec<&str> = left.iter().map(|entry| entry.subject.as_str()).collect();
+    ages.sort_unstable();
+    assert_eq!(ages, ["0", "89"]);
+}
+
+#[tokio::test]
 async fn a_janitor_that_does_not_lead_counts_nothing() {
     let scene = Scene::new().await;
     scene.finished("a.example", 1, Status::Completed).await;
