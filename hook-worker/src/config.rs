@@ -8,18 +8,23 @@ use hook_common::{
     job::{QueueName, Tier},
     retry::RetryPolicy,
     seal::{SealKey, Sealer},
+    target::is_printable,
 };
 
 use crate::{
     client::{Cleartext, ClientConfig, http1::HeaderCase, pool::PoolLimits},
     policy::{Levels, PolicySettings},
-    tls::Verification,
+    tls::{Verification, certificates_in},
 };
 
 /// How much longer than the attempt a lease lasts by default: time to write the result, twice.
 const LEASE_MARGIN: Duration = Duration::from_secs(15);
 /// A shorter margin would let leases end while results are still being written.
 const LEASE_MARGIN_MIN: Duration = Duration::from_secs(5);
+/// Longest attempt, as for a job that sets its own deadline.
+const ATTEMPT_TIMEOUT_MAX: Duration = Duration::from_secs(60);
+/// Longest name of a worker.
+const NAME_CHARS_MAX: usize = 64;
 /// A penalised target keeps two slots: one can hang while the other shows that it is back.
 const PENALISED_IN_FLIGHT_MAX: usize = 2;
 
@@ -72,7 +77,7 @@ impl Config {
             .min(slots);
         let retry = read_retry(reader);
         let config = Self {
-            name: reader.text("HOOK_WORKER_NAME").unwrap_or_else(own_name),
+            name: read_name(reader),
             queues: read_queues(reader),
             dequeue_batch_max: reader
                 .optional_count("HOOK_DEQUEUE_BATCH_MAX", 1..=1000)
@@ -149,6 +154,11 @@ impl Config {
             "a lease of at least the attempt timeout + 5s",
         );
         reader.require(
+            self.attempt_timeout <= ATTEMPT_TIMEOUT_MAX,
+            &["HOOK_ATTEMPT_TIMEOUT"],
+            "a duration of at most 60s",
+        );
+        reader.require(
             self.connect_timeout <= self.attempt_timeout,
             &["HOOK_CONNECT_TIMEOUT", "HOOK_ATTEMPT_TIMEOUT"],
             "a connect timeout within the attempt timeout",
@@ -164,6 +174,15 @@ impl Config {
             "a shortest pause that is not above the longest",
         );
     }
+}
+
+fn read_name(reader: &mut Reader<'_>) -> String {
+    let name = reader.parsed("HOOK_WORKER_NAME", "", |text| {
+        let fits = text.chars().count() <= NAME_CHARS_MAX && text.chars().all(is_printable);
+        let form = || format!("1 to {NAME_CHARS_MAX} printable characters");
+        fits.then(|| text.to_owned()).ok_or_else(form)
+    });
+    name.unwrap_or_else(own_name)
 }
 
 fn read_queues(reader: &mut Reader<'_>) -> Vec<QueueName> {
@@ -188,7 +207,13 @@ fn read_client(reader: &mut Reader<'_>) -> ClientConfig {
     let idle_max = reader.count("HOOK_IDLE_CONNECTIONS_MAX", 0..=100_000);
     ClientConfig {
         dns_servers: reader.addresses("HOOK_DNS_SERVERS"),
-        egress_ca_file: reader.text("HOOK_EGRESS_CA_FILE").map(PathBuf::from),
+        egress_ca_file: reader.parsed("HOOK_EGRESS_CA_FILE", "", |text| {
+            let path = PathBuf::from(text);
+            match certificates_in(&path) {
+                Ok(_) => Ok(path),
+                Err(error) => Err(format!("a PEM file with certificates ({error:#})")),
+            }
+        }),
         egress_proxy: reader.parsed("HOOK_EGRESS_PROXY", "", |text| {
             text.parse()
                 .map_err(|error: crate::egress_proxy::NotAProxy| error.to_string())

@@ -74,19 +74,35 @@ fn roots(ca_file: Option<&Path>) -> anyhow::Result<RootCertStore> {
     }
     roots.add_parsable_certificates(system.certs);
     if let Some(path) = ca_file {
-        let reading = || format!("reading the certificates in {}", path.display());
-        let mut count = 0;
-        for certificate in CertificateDer::pem_file_iter(path).with_context(reading)? {
-            let certificate = certificate.with_context(reading)?;
-            roots.add(certificate).with_context(reading)?;
-            count += 1;
+        for certificate in certificates_in(path)? {
+            roots
+                .add(certificate)
+                .context("a certificate of HOOK_EGRESS_CA_FILE is no root")?;
         }
-        ensure!(count > 0, "{} holds no certificate", path.display());
     }
     if roots.is_empty() {
         tracing::warn!("no root certificates are known, so every https delivery will fail");
     }
     Ok(roots)
+}
+
+/// Reads the certificates of a PEM file, of which there must be one at least.
+///
+/// # Errors
+/// The file cannot be read, or holds something else.
+pub(crate) fn certificates_in(path: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>> {
+    let certificates: Vec<_> = CertificateDer::pem_file_iter(path)
+        .context("it cannot be read")?
+        .collect::<Result<_, _>>()
+        .context("it is no PEM file")?;
+    let mut probe = RootCertStore::empty();
+    for certificate in &certificates {
+        probe
+            .add(certificate.clone())
+            .context("one of them is no root")?;
+    }
+    ensure!(!certificates.is_empty(), "it holds none");
+    Ok(certificates)
 }
 
 /// Accepts any certificate, but still wants the peer to own the key that goes with it.

@@ -25,7 +25,7 @@ type Case = (
 async fn cf_05_cf_06_cf_07_cf_11_bad_settings_stop_the_start() {
     // Never connected to: settings are judged before anything is done.
     let builder = Stack::builder("postgres://nobody:pa55word@127.0.0.1:1/none");
-    let cases: [Case; 9] = [
+    let cases: [Case; 12] = [
         (
             "CF-05",
             Program::Worker,
@@ -56,6 +56,24 @@ async fn cf_05_cf_06_cf_07_cf_11_bad_settings_stop_the_start() {
             "of the kind",
             Program::Worker,
             &[("HOOK_LEASE", "6s"), ("HOOK_ATTEMPT_TIMEOUT", "5s")],
+        ),
+        (
+            "of the kind",
+            Program::Worker,
+            &[("HOOK_ATTEMPT_TIMEOUT", "61s")],
+        ),
+        (
+            "of the kind",
+            Program::Worker,
+            &[("HOOK_EGRESS_CA_FILE", "/nowhere.pem")],
+        ),
+        (
+            "of the kind",
+            Program::Worker,
+            &[(
+                "HOOK_WORKER_NAME",
+                "a name of more than sixty-four characters, which no column here holds",
+            )],
         ),
         (
             "of the kind",
