@@ -5,7 +5,7 @@ use clap_complete::Shell;
 use hook_bench::command::BenchArgs;
 
 use crate::{
-    bench, dev, enqueue,
+    bench, config, dev, enqueue,
     exit::Failure,
     health, jobs, migrate,
     output::{Format, Output},
@@ -45,6 +45,8 @@ enum Command {
     Targets(targets::TargetsArgs),
     /// Show how many jobs are where.
     Queues(queues::QueuesArgs),
+    /// Judge the settings of this environment without starting anything.
+    Config(config::ConfigArgs),
     /// Ask a service whether it is ready; for health checks of containers.
     Health(health::HealthArgs),
     /// Measure what this version can do on this machine; runs for minutes and uses all of it.
@@ -72,6 +74,7 @@ impl Cli {
             Command::Jobs(args) => jobs::run(args, output),
             Command::Targets(args) => targets::run(args, output),
             Command::Queues(args) => queues::run(args, output),
+            Command::Config(args) => config::run(args, output),
             Command::Health(args) => health::run(args, output),
             Command::Bench(args) => bench::run(args, output),
             Command::Receiver(args) => receiver::run(args, output),

@@ -15,6 +15,7 @@ use clap::Parser as _;
 mod api;
 mod bench;
 mod cli;
+mod config;
 mod dev;
 mod enqueue;
 mod exit;

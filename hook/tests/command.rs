@@ -96,6 +96,26 @@ impl Dev {
     }
 }
 
+#[tokio::test]
+async fn config_check_says_what_each_service_would_say() {
+    let good = "postgres://nobody@127.0.0.1:1/none";
+    let checked = output_of(hook(&["config", "check"]).env("DATABASE_URL", good)).await;
+    assert_eq!(checked.status.code(), Some(0), "{}", stderr(&checked));
+    let mut bad = hook(&["config", "check", "--json"]);
+    bad.env("DATABASE_URL", good)
+        .env("HOOK_WORKER_SLOTS", "many");
+    let checked = output_of(&mut bad).await;
+    assert_eq!(checked.status.code(), Some(2), "{}", stderr(&checked));
+    assert!(
+        stderr(&checked).contains("HOOK_WORKER_SLOTS"),
+        "{}",
+        stderr(&checked)
+    );
+    let services: Value = serde_json::from_slice(&checked.stdout).unwrap();
+    assert_eq!(services["services"]["hook-worker"]["good"], false);
+    assert_eq!(services["services"]["hook-janitor"]["good"], true);
+}
+
 fn is_open(url: &str) -> bool {
     let address = url.rsplit('@').next().unwrap();
     let address = address.trim_start_matches("http://");
