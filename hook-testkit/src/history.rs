@@ -180,7 +180,7 @@ pub enum Breach {
     KeyTwice(String),
     /// An answer outside the contract.
     Unexpected(String, u16),
-    /// Two requests for one attempt.
+    /// A further request for an attempt that had an answer, or had two requests already.
     SentTwice(String, u32),
     /// A request under a number that no attempt has.
     OffRecord(String, u32),
@@ -296,8 +296,11 @@ impl History {
                 Outcome::Delivered | Outcome::Permanent => {
                     breaches.push(Breach::AfterTheEnd(job.id.clone()));
                 }
+                // An attempt counts from before its dequeue, which a fault makes long.
                 Outcome::Retryable => {
-                    if after.begun + SLACK / 4 < before.ended + self.limits.backoff_min {
+                    let early = after.begun + SLACK / 4 < before.ended + self.limits.backoff_min;
+                    let disturbed = self.faults_in(before.begun, before.ended).next().is_some();
+                    if early && !disturbed {
                         breaches.push(Breach::TooSoon(job.id.clone()));
                     }
                 }
@@ -394,15 +397,18 @@ fn check_enqueue(enqueue: &Enqueue, jobs: &HashMap<&str, &Job>, breaches: &mut V
 }
 
 fn check_deliveries(job: &Job, received: &[&Delivery], breaches: &mut Vec<Breach>) {
-    let mut numbers = HashSet::new();
+    let mut answered: HashMap<u32, Vec<Option<u16>>> = HashMap::new();
     for delivery in received {
         let other_bytes = |digest: &String| *digest != job.digest;
         if delivery.digest.as_ref().is_some_and(other_bytes) {
             breaches.push(Breach::WrongBytes(job.id.clone()));
         }
-        if !numbers.insert(delivery.attempt) {
+        // A kept connection that dies before a byte of the answer is replaced once.
+        let before = answered.entry(delivery.attempt).or_default();
+        if before.len() > 1 || before.iter().any(Option::is_some) {
             breaches.push(Breach::SentTwice(job.id.clone(), delivery.attempt));
         }
+        before.push(delivery.status);
         let on_record = |attempt: &Attempt| attempt.attempt == delivery.attempt;
         if !job.attempts.iter().any(on_record) {
             breaches.push(Breach::OffRecord(job.id.clone(), delivery.attempt));

@@ -75,13 +75,15 @@ impl Stack {
         self.replace_api(api).await;
     }
 
-    /// Puts a process that the test started in the place of the API.
+    /// Puts a process that the test started in the place of the API, and gives the old one, which
+    /// is killed when it is dropped.
     ///
     /// # Panics
     /// When it does not listen in time.
-    pub async fn replace_api(&mut self, api: Process) {
-        self.api = api;
+    pub async fn replace_api(&mut self, api: Process) -> Process {
+        let old = std::mem::replace(&mut self.api, api);
         self.public = self.api.address(Listener::Public, START_LIMIT).await;
+        old
     }
 
     /// Prepares one more process with the settings of this stack, for a test that changes some of

@@ -142,9 +142,11 @@ pub(crate) fn received(sink: &Sink) -> HashMap<String, Vec<String>> {
     received
 }
 
-/// A seed that is printed, so that a failure can be repeated.
+/// A seed that is printed, so that a failure can be repeated with `HOOK_TEST_SEED`.
 pub(crate) fn seeded() -> StdRng {
-    let seed = rand::rng().random();
+    let given = std::env::var_os("HOOK_TEST_SEED");
+    let given = given.and_then(|seed| seed.to_str()?.parse().ok());
+    let seed = given.unwrap_or_else(|| rand::rng().random());
     println!("seed {seed}");
     StdRng::seed_from_u64(seed)
 }

@@ -49,7 +49,6 @@ fn enqueue(id: &str, answer: Answer) -> Enqueue {
 /// up, one whose producer never heard of it, and one that was refused.
 fn good() -> History {
     let stored = |id: &str| enqueue(id, Answer::Stored(vec![id.to_owned()]));
-    let (delivered, retryable) = (Outcome::Delivered, Outcome::Retryable);
     History {
         enqueues: vec![
             stored("plain"),
@@ -70,43 +69,7 @@ fn good() -> History {
             delivery("given-up", 3, 6_000, 500),
             delivery("unknown", 1, 100, 200),
         ],
-        jobs: vec![
-            job(
-                "plain",
-                State::Completed(at(150)),
-                vec![attempt(1, 90, 150, delivered)],
-            ),
-            job(
-                "retried",
-                State::Completed(at(3_050)),
-                vec![
-                    attempt(1, 90, 150, retryable),
-                    attempt(2, 2_900, 3_050, delivered),
-                ],
-            ),
-            job(
-                "orphan",
-                State::Completed(at(13_050)),
-                vec![
-                    attempt(1, 10_000, 12_500, Outcome::Lost),
-                    attempt(2, 12_900, 13_050, delivered),
-                ],
-            ),
-            job(
-                "given-up",
-                State::Failed(at(6_050)),
-                vec![
-                    attempt(1, 90, 150, retryable),
-                    attempt(2, 2_900, 3_050, retryable),
-                    attempt(3, 5_900, 6_050, retryable),
-                ],
-            ),
-            job(
-                "unknown",
-                State::Completed(at(150)),
-                vec![attempt(1, 90, 150, delivered)],
-            ),
-        ],
+        jobs: good_jobs(),
         faults: vec![Fault {
             what: "kill -9 of a worker".to_owned(),
             from: at(10_200),
@@ -123,6 +86,47 @@ fn good() -> History {
             orphan_max: at(5_000),
         },
     }
+}
+
+fn good_jobs() -> Vec<Job> {
+    let (delivered, retryable) = (Outcome::Delivered, Outcome::Retryable);
+    vec![
+        job(
+            "plain",
+            State::Completed(at(150)),
+            vec![attempt(1, 90, 150, delivered)],
+        ),
+        job(
+            "retried",
+            State::Completed(at(3_050)),
+            vec![
+                attempt(1, 90, 150, retryable),
+                attempt(2, 2_900, 3_050, delivered),
+            ],
+        ),
+        job(
+            "orphan",
+            State::Completed(at(13_050)),
+            vec![
+                attempt(1, 10_000, 12_500, Outcome::Lost),
+                attempt(2, 12_900, 13_050, delivered),
+            ],
+        ),
+        job(
+            "given-up",
+            State::Failed(at(6_050)),
+            vec![
+                attempt(1, 90, 150, retryable),
+                attempt(2, 2_900, 3_050, retryable),
+                attempt(3, 5_900, 6_050, retryable),
+            ],
+        ),
+        job(
+            "unknown",
+            State::Completed(at(150)),
+            vec![attempt(1, 90, 150, delivered)],
+        ),
+    ]
 }
 
 #[test]
@@ -279,6 +283,18 @@ fn two_requests_of_one_attempt_are_caught() {
     caught(Breach::SentTwice(id("retried"), 2), |history| {
         history.deliveries.push(delivery("retried", 2, 3_020, 200));
     });
+}
+
+#[test]
+fn an_attempt_on_a_dead_connection_may_be_sent_once_more_and_not_twice() {
+    let mut history = good();
+    history.deliveries[0].status = None;
+    history.deliveries.push(delivery("plain", 1, 110, 200));
+    assert_eq!(history.check(), []);
+    history.deliveries[0].status = None;
+    history.deliveries[9].status = None;
+    history.deliveries.push(delivery("plain", 1, 120, 200));
+    assert_eq!(history.check(), [Breach::SentTwice(id("plain"), 1)]);
 }
 
 #[test]
