@@ -123,7 +123,7 @@ CROSS JOIN LATERAL (SELECT count(*) AS waiting FROM (
     LIMIT $3) AS s) AS r
 CROSS JOIN LATERAL (SELECT count(*) AS failed FROM (
     SELECT FROM hook.finished WHERE shard = $1 AND status = 3 AND status <> 2 AND target_id = t.target_id
-    LIMIT $3) AS s) AS f
+    ORDER BY job_id LIMIT $3) AS s) AS f
 LEFT JOIN (SELECT target_id, count(*) AS leases FROM hook.lease WHERE shard = $1 GROUP BY target_id) AS g
     ON g.target_id = t.target_id
 CROSS JOIN LATERAL (SELECT COALESCE(g.leases, 0) AS running) AS l
