@@ -26,6 +26,7 @@ mod hang_ups;
 mod holds;
 mod kills;
 mod kit;
+mod limits;
 mod names;
 mod observed;
 mod orphans;
