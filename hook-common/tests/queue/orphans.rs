@@ -133,6 +133,7 @@ async fn a_server_that_threw_everybody_out_judges_nobody_at_once() {
         .fetch_one(&mut victim)
         .await
         .unwrap();
+    let begun = Instant::now();
     let killed = std::process::Command::new("kill")
         .args(["-9", &pid.to_string()])
         .status()
@@ -144,7 +145,6 @@ async fn a_server_that_threw_everybody_out_judges_nobody_at_once() {
     let connect = async || PgPool::connect(&db.url()).await.ok();
     let pool = wait_for(LIMIT, connect, Option::is_some).await.unwrap();
     let queue = Queue::new(Db::around(pool));
-    let begun = Instant::now();
     let dead = async || queue.dead_workers().await.unwrap_or_default();
     wait_for(LIMIT, dead, |dead| !dead.is_empty()).await;
     let after = begun.elapsed();
