@@ -13,6 +13,7 @@ use hook_testkit::{
         answer::{Answer, Framing},
         body::Body,
         odd,
+        record::in_flight_peak,
         script::Script,
         tls::Tls,
     },
@@ -207,16 +208,7 @@ async fn fifty_endless_answers_at_once_cost_little_and_delay_nobody() {
         ids.push(stack.enqueue_id(&job).await);
     }
     let mut slowest = Duration::ZERO;
-    let running = || {
-        let requests = flood.requests();
-        requests
-            .iter()
-            .filter(|request| request.ended.is_none())
-            .count()
-    };
-    let mut most = 0;
     for _ in 0..20 {
-        most = most.max(running());
         let id = stack.enqueue_to(&quick.url("/quick")).await;
         let job = stack.wait_final(&id, LIMIT).await;
         assert_ended(&job, "completed", 1, None);
@@ -228,6 +220,7 @@ async fn fifty_endless_answers_at_once_cost_little_and_delay_nobody() {
     }
     let grown = growth(stack.worker(), before);
     let allowed = 2 * MIB + AT_ONCE as u64 * 64 * 1024;
+    let most = in_flight_peak(&flood.requests());
     println!("{most} endless answers at once: the worker grew by {grown} of {allowed} bytes");
     assert!(grown <= allowed, "grew by {grown} bytes");
     assert!(most > AT_ONCE / 2, "only {most} at once");
