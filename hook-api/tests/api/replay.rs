@@ -100,3 +100,23 @@ async fn a_replay_refuses_what_it_does_not_understand() {
         .await
         .assert_problem(400, "json_invalid");
 }
+
+#[tokio::test]
+async fn jobs_whose_time_to_live_is_over_are_left_out() {
+    let api = Api::start().await;
+    let past = r#""scheduled_at":"2019-01-01T00:00:00Z","expires_at":"2020-01-01T00:00:00Z""#;
+    let over = format!(r#"{{"url":"{URL}",{past}}}"#);
+    let open = format!(r#"{{"url":"{URL}","ttl_ms":3600000}}"#);
+    for job in [&over, &open, &over] {
+        let id = api.enqueue(job).await;
+        api.finish(&id, 3).await;
+    }
+    let answer = api.post("/v1/jobs/replay", r#"{"status":"failed"}"#).await;
+    assert_eq!(
+        answer.json,
+        json!({"replayed": 1, "more": false}),
+        "{answer:?}"
+    );
+    let left = api.get("/v1/jobs?status=failed").await;
+    assert_eq!(left.json["jobs"].as_array().unwrap().len(), 2);
+}

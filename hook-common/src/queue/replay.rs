@@ -12,22 +12,29 @@ use crate::{
 };
 
 // As a retry of one job (jobs.rs), for many; they start over in the degraded queue. A job that
-// somebody else puts back meanwhile is no longer there to be deleted, and left out.
+// somebody else puts back meanwhile is no longer there to be deleted, and left out; so is one whose
+// time to live is over. That is looked up for one job at a time: as a join it might read all jobs.
 const REPLAY: &str = "-- replay
 WITH pick AS MATERIALIZED (
-    (SELECT job_id, bucket FROM hook.finished
+    (SELECT job_id, bucket FROM hook.finished AS f
      WHERE shard = $1 AND status = $2::smallint AND status <> 2 AND $3::bigint IS NULL
         AND job_id >= $4 AND job_id < $5 AND tier = ANY ($6) AND ($10::smallint IS NULL OR error_kind = $10)
+        AND COALESCE((SELECT expires_at > now() FROM hook.job AS j
+            WHERE j.shard = $1 AND j.job_id = f.job_id AND j.bucket = f.bucket LIMIT 1), true)
      ORDER BY job_id LIMIT $7)
     UNION ALL
-    (SELECT job_id, bucket FROM hook.finished
+    (SELECT job_id, bucket FROM hook.finished AS f
      WHERE shard = $1 AND status = $2::smallint AND status <> 2 AND target_id = $3
         AND job_id >= $4 AND job_id < $5 AND tier = ANY ($6) AND ($10::smallint IS NULL OR error_kind = $10)
+        AND COALESCE((SELECT expires_at > now() FROM hook.job AS j
+            WHERE j.shard = $1 AND j.job_id = f.job_id AND j.bucket = f.bucket LIMIT 1), true)
      ORDER BY job_id LIMIT $7)
     UNION ALL
-    (SELECT job_id, bucket FROM hook.finished
+    (SELECT job_id, bucket FROM hook.finished AS f
      WHERE shard = $1 AND $2 = 2 AND status = 2 AND ($3::bigint IS NULL OR target_id = $3)
         AND job_id >= $4 AND job_id < $5 AND tier = ANY ($6) AND ($10::smallint IS NULL OR error_kind = $10)
+        AND COALESCE((SELECT expires_at > now() FROM hook.job AS j
+            WHERE j.shard = $1 AND j.job_id = f.job_id AND j.bucket = f.bucket LIMIT 1), true)
      ORDER BY job_id LIMIT $7)
 ), gone AS (
     DELETE FROM hook.finished AS f USING pick AS p
@@ -51,7 +58,7 @@ INSERT INTO hook.ready (shard, tier, target_id, run_at, job_id, fence, attempt, 
 SELECT $1, 1, g.target_id,
     now() + $8::bigint * interval '1 millisecond'
         + (row_number() OVER (ORDER BY g.job_id) - 1) * $9::bigint * interval '1 microsecond',
-    g.job_id, g.fence, 0, -1, CASE WHEN k.expires_at > now() THEN k.expires_at END, k.timeout_ms
+    g.job_id, g.fence, 0, -1, k.expires_at, k.timeout_ms
 FROM gone AS g JOIN kept_job AS k ON k.job_id = g.job_id
 RETURNING target_id";
 
