@@ -7,7 +7,7 @@
 use std::{fmt, time::Duration};
 
 use rand::Rng as _;
-use sqlx::PgConnection;
+use sqlx::{PgConnection, postgres::PgConnectOptions};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
@@ -40,6 +40,16 @@ pub enum StartFault {
         /// What Postgres or the TLS layer said.
         #[source]
         source: sqlx::Error,
+    },
+    /// A pooler gives sessions of Postgres to several of ours and does not carry their prepared
+    /// statements along.
+    #[error(
+        "the pooler at {place} does not keep prepared statements: set max_prepared_statements in \
+         PgBouncer (1.21 or newer), or pool_mode = session"
+    )]
+    StatementsNotKept {
+        /// Host, port and database.
+        place: String,
     },
     /// The schema has been brought further than this build knows.
     #[error(
@@ -202,7 +212,11 @@ impl Db {
             }
             Err(error) => return Err(self.judge(error)),
         };
-        match within(CONNECT_TIMEOUT, self.check(&mut connection)).await {
+        let checks = async {
+            self.check(&mut connection).await?;
+            self.check_statements_are_kept(&options).await
+        };
+        match within(CONNECT_TIMEOUT, checks).await {
             Some(checked) => checked,
             None => Err(Hurdle::Wait(Obstacle::Unreachable(sqlx::Error::Io(
                 std::io::ErrorKind::TimedOut.into(),
@@ -235,6 +249,15 @@ impl Db {
         if let Some(readiness) = self.readiness() {
             readiness.prove(SCHEMA);
         }
+        Ok(())
+    }
+
+    /// Uses a second session beside the first: a pooler in transaction mode gives both the same one
+    /// of Postgres, where a statement that it does not keep apart is in the way of the other's.
+    async fn check_statements_are_kept(&self, options: &PgConnectOptions) -> Result<(), Hurdle> {
+        let judge = |error| self.judge(error);
+        let mut second = connect(options).await.map_err(judge)?;
+        is_writable(&mut second).await.map_err(judge)?;
         Ok(())
     }
 
@@ -271,6 +294,11 @@ impl Db {
         if is_full(&error) {
             return Hurdle::Wait(Obstacle::Full);
         }
+        if is_of_forgotten_statement(&error) {
+            return Hurdle::GiveUp(StartFault::StatementsNotKept {
+                place: self.place(),
+            });
+        }
         if is_hopeless(&error) {
             return Hurdle::GiveUp(StartFault::Refused {
                 place: self.place(),
@@ -306,6 +334,11 @@ fn sqlstate(error: &sqlx::Error) -> Option<String> {
 
 fn is_full(error: &sqlx::Error) -> bool {
     sqlstate(error).is_some_and(|code| code.starts_with("53"))
+}
+
+/// A prepared statement that is there although this session never made it, or the other way round.
+fn is_of_forgotten_statement(error: &sqlx::Error) -> bool {
+    sqlstate(error).is_some_and(|code| code == "42P05" || code == "26000")
 }
 
 /// Wrong credentials, an unknown role or database, missing rights, TLS that cannot work.
