@@ -136,7 +136,7 @@ impl Db {
         let mut said: Option<Instant> = None;
         let mut pause = PAUSE_MIN;
         loop {
-            let tried = stop.unless_draining(self.try_to_use()).await;
+            let tried = stop.unless_draining(Box::pin(self.try_to_use())).await;
             let obstacle = match tried.ok_or(StartFault::Stopped)? {
                 Ok(()) => {
                     if said.is_some() {
