@@ -8,6 +8,7 @@ pub mod browser;
 pub mod certs;
 pub mod db;
 pub mod dns;
+pub mod documents;
 pub mod history;
 pub mod process;
 pub mod prometheus;

@@ -6,7 +6,7 @@ use hook_testkit::{db::TestDb, sink::Sink, stack::Stack, stack::reply::Reply, wa
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::kit::LIMIT;
+use crate::kit::{LIMIT, SECRET_KEY};
 
 const SECRET: &str = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 
@@ -108,10 +108,7 @@ async fn every_route_answers_as_it_is_described() {
     let db = TestDb::new().await;
     let sink = Sink::start(200).await;
     let stack = Stack::builder(&db.url())
-        .set(
-            "HOOK_SECRET_KEY",
-            "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=",
-        )
+        .set("HOOK_SECRET_KEY", SECRET_KEY)
         .start()
         .await;
     let mut api = Described::of(&stack).await;

@@ -13,7 +13,7 @@ use tokio::{
     process::{Child, ChildStdout, Command},
 };
 
-use crate::kit::{LIMIT, attempts};
+use crate::kit::{LIMIT, SECRET_KEY, attempts};
 
 /// How a language runs a file, and the ending of its files.
 const LANGUAGES: [(&[&str], &str); 5] = [
@@ -145,10 +145,7 @@ async fn next(lines: &mut Lines<BufReader<ChildStdout>>) -> String {
 async fn receivers_take_what_is_signed_and_know_what_they_have_had() {
     let db = TestDb::new().await;
     let stack = Stack::builder(&db.url())
-        .set(
-            "HOOK_SECRET_KEY",
-            "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=",
-        )
+        .set("HOOK_SECRET_KEY", SECRET_KEY)
         .start()
         .await;
     let put = stack

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hook_testkit::{
     db::TestDb,
-    history::{Fault, History, Limits},
+    history::{Enqueue, Fault, History, Limits},
     process::{Process, Program, Signal},
     proxy::{Mode, Proxy},
     raw::RawClient,
@@ -80,6 +80,7 @@ fn schedule(rng: &mut StdRng, rounds: usize) -> Vec<Act> {
 struct Scene {
     db: TestDb,
     stack: Stack,
+    sink: Sink,
     proxies: [(Program, Proxy); 3],
     run: Run,
     base: watch::Sender<String>,
@@ -169,7 +170,7 @@ impl Scene {
     }
 }
 
-async fn scene() -> (Scene, Sink, watch::Receiver<String>) {
+async fn scene() -> Scene {
     let db = TestDb::durable().await;
     let run = Run::begin(&db).await;
     let sink = Sink::start(script()).await;
@@ -187,51 +188,46 @@ async fn scene() -> (Scene, Sink, watch::Receiver<String>) {
         builder = builder.set_for(*service, "DATABASE_URL", proxy.url(&db.url()));
     }
     let stack = builder.start().await;
-    let (base, bases) = watch::channel(stack.api_url(""));
-    let scene = Scene {
+    let base = watch::Sender::new(stack.api_url(""));
+    Scene {
         db,
         stack,
+        sink,
         proxies,
         run,
         base,
         faults: Vec::new(),
-    };
-    (scene, sink, bases)
+    }
 }
 
-/// Nothing accepted is lost, nothing refused is sent, no attempt goes uncounted, whatever dies.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_dies_the_accounts_of_all_sides_agree() {
-    let mut rng = seeded();
-    let (mut scene, sink, bases) = scene().await;
-    let keys = amount(3_000, 30_000);
+/// Lets producers send so many requests at once.
+fn produce(rng: &mut StdRng, scene: &Scene, keys: usize) -> JoinSet<Vec<Enqueue>> {
     let mut producers = JoinSet::new();
-    for part in accounts::requests(&mut rng, &sink, keys) {
+    for part in accounts::requests(rng, &scene.sink, keys) {
         let client = scene.stack.client().clone();
-        producers.spawn(accounts::produce(client, bases.clone(), part));
+        producers.spawn(accounts::produce(client, scene.base.subscribe(), part));
     }
-    for act in schedule(&mut rng, amount(1, 15)) {
-        pause(Duration::from_millis(rng.random_range(20..300))).await;
-        println!("{:?} {act:?}", scene.run.at(Instant::now()));
-        scene.act(act).await;
-    }
+    producers
+}
+
+/// Waits until everything has come to its end, and judges what all sides tell.
+async fn judged(scene: Scene, producers: JoinSet<Vec<Enqueue>>, orphan_max: Duration) -> History {
     let enqueues = producers.join_all().await.into_iter().flatten().collect();
     let pool = scene.db.pool().await;
     wait_drained(&pool).await;
     let (jobs, counted) = jobs_and_counts(&scene.run, &pool).await;
     let history = History {
         enqueues,
-        deliveries: deliveries(&scene.run, &sink),
+        deliveries: deliveries(&scene.run, &scene.sink),
         jobs,
         faults: scene.faults,
         counted,
         limits: Limits {
             attempts_max: ATTEMPTS_MAX,
             backoff_min: BACKOFF_MIN,
-            orphan_max: LEASE + Duration::from_secs(5),
+            orphan_max,
         },
     };
-    let breaches = history.check();
     println!(
         "{} jobs, {} faults, {} requests, {} of them duplicates; attempts {:?}",
         history.jobs.len(),
@@ -240,49 +236,35 @@ async fn whatever_dies_the_accounts_of_all_sides_agree() {
         history.duplicates(),
         history.counted,
     );
-    assert!(
-        breaches.is_empty(),
-        "{:?}",
-        &breaches[..breaches.len().min(20)]
-    );
-}
-
-/// Without faults there is nothing to excuse: no request is sent twice.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_faults_nothing_is_sent_twice() {
-    let mut rng = seeded();
-    let (scene, sink, bases) = scene().await;
-    let mut producers = JoinSet::new();
-    for part in accounts::requests(&mut rng, &sink, amount(2_000, 100_000)) {
-        let client = scene.stack.client().clone();
-        producers.spawn(accounts::produce(client, bases.clone(), part));
-    }
-    let enqueues = producers.join_all().await.into_iter().flatten().collect();
-    let pool = scene.db.pool().await;
-    wait_drained(&pool).await;
-    let (jobs, counted) = jobs_and_counts(&scene.run, &pool).await;
-    let history = History {
-        enqueues,
-        deliveries: deliveries(&scene.run, &sink),
-        jobs,
-        faults: Vec::new(),
-        counted,
-        limits: Limits {
-            attempts_max: ATTEMPTS_MAX,
-            backoff_min: BACKOFF_MIN,
-            orphan_max: LEASE,
-        },
-    };
     let breaches = history.check();
     assert!(
         breaches.is_empty(),
         "{:?}",
         &breaches[..breaches.len().min(20)]
     );
+    history
+}
+
+/// Nothing accepted is lost, nothing refused is sent, no attempt goes uncounted, whatever dies.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_dies_the_accounts_of_all_sides_agree() {
+    let mut rng = seeded();
+    let mut scene = scene().await;
+    let producers = produce(&mut rng, &scene, amount(3_000, 30_000));
+    for act in schedule(&mut rng, amount(1, 15)) {
+        pause(Duration::from_millis(rng.random_range(20..300))).await;
+        println!("{:?} {act:?}", scene.run.at(Instant::now()));
+        scene.act(act).await;
+    }
+    judged(scene, producers, LEASE + Duration::from_secs(5)).await;
+}
+
+/// Without faults there is nothing to excuse: no request is sent twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_faults_nothing_is_sent_twice() {
+    let mut rng = seeded();
+    let scene = scene().await;
+    let producers = produce(&mut rng, &scene, amount(2_000, 100_000));
+    let history = judged(scene, producers, LEASE).await;
     assert_eq!(history.duplicates(), 0);
-    println!(
-        "{} jobs, {} requests",
-        history.jobs.len(),
-        history.deliveries.len()
-    );
 }

@@ -158,6 +158,17 @@ fn other_routes_and_methods_are_refused() {
     assert_eq!(get(address, "/livez").0, 200);
 }
 
+/// The shortest of three waits for an answer: what keeps answers back keeps back all of them, a
+/// machine that is busy with other tests perhaps one.
+fn quickest(address: SocketAddr, path: &str) -> Duration {
+    let waits = (0..3).map(|_| {
+        let begun = tokio::time::Instant::now();
+        get(address, path);
+        begun.elapsed()
+    });
+    waits.min().unwrap()
+}
+
 #[test]
 fn silent_clients_do_not_keep_others_out() {
     let up = up();
@@ -169,10 +180,8 @@ fn silent_clients_do_not_keep_others_out() {
             stream
         })
         .collect();
-    let begun = tokio::time::Instant::now();
+    assert!(quickest(address, "/livez") < Duration::from_secs(1));
     assert_eq!(get(address, "/livez").0, 200);
-    // One that waited for them would wait until their connections are given up.
-    assert!(begun.elapsed() < Duration::from_secs(4));
     drop(silent);
 }
 
@@ -200,9 +209,7 @@ fn answers_come_while_the_rest_of_the_process_is_saturated() {
         );
     }
     for path in ["/livez", "/readyz", "/metrics"] {
-        let begun = tokio::time::Instant::now();
-        get(address, path);
-        assert!(begun.elapsed() < Duration::from_secs(4), "{path}");
+        assert!(quickest(address, path) < Duration::from_secs(1), "{path}");
     }
     busy.drain();
     runtime.shutdown_timeout(Duration::from_secs(5));

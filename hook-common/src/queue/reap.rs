@@ -1,8 +1,8 @@
 //! Reap: ends what nobody else will end, in bounded batches.
 //!
-//! A lease whose worker did not report in time, or is dead, goes back to wait, its lost attempt recorded; if it
-//! was the last attempt, the job ends failed. A waiting job whose time to live is over ends failed
-//! without an attempt. Several janitors may run at one time: each takes rows the others have not.
+//! A lease whose worker did not report in time, or is dead, goes back to wait, its lost attempt
+//! recorded; if it was the last attempt, the job ends failed. A waiting job whose time to live is
+//! over ends failed without an attempt. Several janitors may run at one time: each takes rows the others have not.
 
 use chrono::{DateTime, Utc};
 use uuid::Uuid;

@@ -11,31 +11,32 @@ use crate::{
     target::TargetId,
 };
 
+/// What the picks of a replay have in common.
+macro_rules! matching {
+    () => {
+        "AND job_id >= $4 AND job_id < $5 AND tier = ANY ($6) AND ($10::smallint IS NULL OR error_kind = $10)
+        AND COALESCE((SELECT expires_at > now() FROM hook.job AS j
+            WHERE j.shard = $1 AND j.job_id = f.job_id AND j.bucket = f.bucket LIMIT 1), true)
+     ORDER BY job_id LIMIT $7"
+    };
+}
+
 // As a retry of one job (jobs.rs), for many; they start over in the degraded queue. A job that
 // somebody else puts back meanwhile is no longer there to be deleted, and left out; so is one whose
 // time to live is over. That is looked up for one job at a time: as a join it might read all jobs.
-const REPLAY: &str = "-- replay
+const REPLAY: &str = concat!("-- replay
 WITH pick AS MATERIALIZED (
     (SELECT job_id, bucket FROM hook.finished AS f
      WHERE shard = $1 AND status = $2::smallint AND status <> 2 AND $3::bigint IS NULL
-        AND job_id >= $4 AND job_id < $5 AND tier = ANY ($6) AND ($10::smallint IS NULL OR error_kind = $10)
-        AND COALESCE((SELECT expires_at > now() FROM hook.job AS j
-            WHERE j.shard = $1 AND j.job_id = f.job_id AND j.bucket = f.bucket LIMIT 1), true)
-     ORDER BY job_id LIMIT $7)
+        ", matching!(), ")
     UNION ALL
     (SELECT job_id, bucket FROM hook.finished AS f
      WHERE shard = $1 AND status = $2::smallint AND status <> 2 AND target_id = $3
-        AND job_id >= $4 AND job_id < $5 AND tier = ANY ($6) AND ($10::smallint IS NULL OR error_kind = $10)
-        AND COALESCE((SELECT expires_at > now() FROM hook.job AS j
-            WHERE j.shard = $1 AND j.job_id = f.job_id AND j.bucket = f.bucket LIMIT 1), true)
-     ORDER BY job_id LIMIT $7)
+        ", matching!(), ")
     UNION ALL
     (SELECT job_id, bucket FROM hook.finished AS f
      WHERE shard = $1 AND $2 = 2 AND status = 2 AND ($3::bigint IS NULL OR target_id = $3)
-        AND job_id >= $4 AND job_id < $5 AND tier = ANY ($6) AND ($10::smallint IS NULL OR error_kind = $10)
-        AND COALESCE((SELECT expires_at > now() FROM hook.job AS j
-            WHERE j.shard = $1 AND j.job_id = f.job_id AND j.bucket = f.bucket LIMIT 1), true)
-     ORDER BY job_id LIMIT $7)
+        ", matching!(), ")
 ), gone AS (
     DELETE FROM hook.finished AS f USING pick AS p
     WHERE f.shard = $1 AND f.job_id = p.job_id AND f.bucket = p.bucket
@@ -60,7 +61,7 @@ SELECT $1, 1, g.target_id,
         + (row_number() OVER (ORDER BY g.job_id) - 1) * $9::bigint * interval '1 microsecond',
     g.job_id, g.fence, 0, -1, k.expires_at, k.timeout_ms
 FROM gone AS g JOIN kept_job AS k ON k.job_id = g.job_id
-RETURNING target_id";
+RETURNING target_id");
 
 /// One batch of a replay.
 #[derive(Clone, Copy, Debug)]
@@ -75,8 +76,7 @@ pub struct ReplayBatch {
 
 impl Queue {
     /// Puts finished jobs of `status` that match `filter`, and ended for `error_kind` if it is
-    /// given, back into the degraded queue and returns
-    /// the target of each. Attempts are counted from 0 again, the history stays.
+    /// given, back into the degraded queue and returns the target of each. Attempts are counted from 0 again, the history stays.
     ///
     /// # Errors
     /// Whether the batch was put back is not known; jobs that were are not found again.

@@ -39,27 +39,47 @@ struct TotalRow {
     counts: AttemptCounts,
 }
 
+/// The attempts of the tallies that `$from` gives, one row each.
+macro_rules! attempts_of {
+    ($from:literal) => {
+        concat!(
+            "SELECT t.ended_at, a.* FROM ",
+            $from,
+            " AS t CROSS JOIN LATERAL unnest(t.target_id, t.outcome, t.error_kind, t.duration_ms)
+        AS a (target_id, outcome, error_kind, duration_ms)"
+        )
+    };
+}
+
+/// What the attempts of one target came to last, as columns of a statement that groups them.
+macro_rules! latest {
+    () => {
+        "max(ended_at) FILTER (WHERE outcome = 0) AS last_success_at,
+        max(ended_at) FILTER (WHERE outcome <> 0) AS last_error_at,
+        (array_agg(error_kind ORDER BY ended_at DESC) FILTER (WHERE outcome <> 0))[1] AS last_error_kind,
+        percentile_disc(ARRAY[0.5, 0.95]) WITHIN GROUP (ORDER BY duration_ms) AS latency_ms"
+    };
+}
+
+pub(super) use {attempts_of, latest};
+
 // Rows are inserted in one order everywhere, so that two who count at one time do not deadlock.
-const COUNT_TALLIES: &str = "-- count_tallies
+const COUNT_TALLIES: &str = concat!("-- count_tallies
 WITH taken AS MATERIALIZED (
     SELECT ctid AS tid FROM hook.tally WHERE shard = $1 LIMIT $2 FOR UPDATE SKIP LOCKED
 ), gone AS (
     DELETE FROM hook.tally WHERE ctid = ANY (ARRAY(SELECT tid FROM taken))
     RETURNING ended_at, target_id, outcome, error_kind, duration_ms
 ), attempts AS MATERIALIZED (
-    SELECT g.ended_at, a.* FROM gone AS g
-    CROSS JOIN LATERAL unnest(g.target_id, g.outcome, g.error_kind, g.duration_ms)
-        AS a (target_id, outcome, error_kind, duration_ms)
+    ", attempts_of!("gone"), "
 ), by_hour AS MATERIALIZED (
     SELECT target_id, date_trunc('hour', ended_at, 'UTC') AS hour, count(*) FILTER (WHERE outcome = 0) AS delivered,
         count(*) FILTER (WHERE outcome = 1) AS retryable, count(*) FILTER (WHERE outcome = 2) AS permanent,
         sum(duration_ms)::bigint AS duration_ms
     FROM attempts GROUP BY 1, 2
 ), latest AS (
-    SELECT target_id, max(ended_at) AS ended_at, max(ended_at) FILTER (WHERE outcome = 0) AS last_success_at,
-        max(ended_at) FILTER (WHERE outcome <> 0) AS last_error_at,
-        (array_agg(error_kind ORDER BY ended_at DESC) FILTER (WHERE outcome <> 0))[1] AS last_error_kind,
-        percentile_disc(ARRAY[0.5, 0.95]) WITHIN GROUP (ORDER BY duration_ms) AS latency_ms
+    SELECT target_id, max(ended_at) AS ended_at,
+        ", latest!(), "
     FROM attempts GROUP BY 1
 ), hours AS (
     INSERT INTO hook.target_hour AS h (shard, target_id, hour, delivered, retryable, permanent, duration_ms)
@@ -93,7 +113,7 @@ WITH taken AS MATERIALIZED (
         retryable = a.retryable + excluded.retryable, permanent = a.permanent + excluded.permanent,
         duration_ms = a.duration_ms + excluded.duration_ms
 )
-SELECT count(*) FROM gone";
+SELECT count(*) FROM gone");
 
 const ATTEMPT_TOTALS: &str = "-- attempt_totals
 SELECT NULL::bigint AS target_id, delivered, retryable, permanent, duration_ms FROM hook.attempt_total

@@ -5,7 +5,11 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 
 use crate::{
-    queue::{Queue, SHARD, enqueue::millis},
+    queue::{
+        Queue, SHARD,
+        enqueue::millis,
+        tally::{attempts_of, latest},
+    },
     target::{Target, TargetId},
 };
 
@@ -91,17 +95,14 @@ ORDER BY COALESCE(penalty_pin, penalty) DESC, target_id LIMIT $3";
 
 // $2 are the targets in order, $3 the bound of each count, $4 the age at which a penalty is stale, $5 the
 // tallies looked at: what was counted is older than the janitor's interval, what was not is read here.
-const TARGETS: &str = "-- targets
-WITH fresh AS MATERIALIZED (
-    SELECT a.target_id, max(y.ended_at) FILTER (WHERE a.outcome = 0) AS last_success_at,
-        max(y.ended_at) FILTER (WHERE a.outcome <> 0) AS last_error_at,
-        (array_agg(a.error_kind ORDER BY y.ended_at DESC) FILTER (WHERE a.outcome <> 0))[1] AS last_error_kind,
-        percentile_disc(ARRAY[0.5, 0.95]) WITHIN GROUP (ORDER BY a.duration_ms) AS latency_ms
-    FROM (SELECT * FROM hook.tally WHERE shard = $1 LIMIT $5) AS y
-    CROSS JOIN LATERAL unnest(y.target_id, y.outcome, y.error_kind, y.duration_ms)
-        AS a (target_id, outcome, error_kind, duration_ms)
-    WHERE y.target_id && $2 AND a.target_id = ANY ($2)
-    GROUP BY 1
+const TARGETS: &str = concat!("-- targets
+WITH attempts AS (
+    ", attempts_of!("(SELECT * FROM hook.tally WHERE shard = $1 LIMIT $5)"), "
+    WHERE t.target_id && $2
+), fresh AS MATERIALIZED (
+    SELECT target_id,
+        ", latest!(), "
+    FROM attempts WHERE target_id = ANY ($2) GROUP BY 1
 )
 SELECT t.name, t.paused, t.max_in_flight, t.rate_per_second, t.penalty_pin,
     COALESCE(t.penalty_pin, CASE WHEN t.changed_at > now() - $4::bigint * interval '1 millisecond'
@@ -127,7 +128,7 @@ CROSS JOIN LATERAL (SELECT count(*) AS failed FROM (
 LEFT JOIN (SELECT target_id, count(*) AS leases FROM hook.lease WHERE shard = $1 GROUP BY target_id) AS g
     ON g.target_id = t.target_id
 CROSS JOIN LATERAL (SELECT COALESCE(g.leases, 0) AS running) AS l
-ORDER BY wanted.ord";
+ORDER BY wanted.ord");
 
 const MOST_WAITING: &str = "-- targets_most_waiting
 SELECT target_id FROM (SELECT target_id FROM hook.ready WHERE shard = $1 LIMIT $3) AS sampled
