@@ -13,12 +13,15 @@ use crate::problem::Refusal;
 /// After "the queue is full", a client should wait this long.
 const FULL_PAUSE: std::time::Duration = std::time::Duration::from_secs(5);
 
-/// The limit of waiting jobs and the estimate that is held against it.
+/// The limit of waiting jobs and what is known of their number.
 #[derive(Debug)]
 pub(crate) struct Depth {
     /// `None` means no limit.
     waiting_max: Option<i64>,
-    estimate: AtomicI64,
+    /// What the last count found.
+    counted: AtomicI64,
+    /// What this process has stored since that count began.
+    added: AtomicI64,
     queue: Queue,
     db: Db,
 }
@@ -27,7 +30,8 @@ impl Depth {
     pub(crate) fn new(waiting_max: Option<usize>, queue: Queue, db: Db) -> Self {
         Self {
             waiting_max: waiting_max.map(|max| i64::try_from(max).unwrap_or(i64::MAX)),
-            estimate: AtomicI64::new(0),
+            counted: AtomicI64::new(0),
+            added: AtomicI64::new(0),
             queue,
             db,
         }
@@ -44,7 +48,8 @@ impl Depth {
             return Ok(());
         };
         let jobs = i64::try_from(jobs).unwrap_or(i64::MAX);
-        if self.estimate.load(Ordering::Relaxed).saturating_add(jobs) > max {
+        let waiting = self.counted.load(Ordering::Relaxed) + self.added.load(Ordering::Relaxed);
+        if waiting.saturating_add(jobs) > max {
             let detail = "as many jobs are waiting as may be";
             return Err(Refusal::later(Code::QueueFull, detail, FULL_PAUSE));
         }
@@ -55,23 +60,27 @@ impl Depth {
     pub(crate) fn add(&self, jobs: usize) {
         if self.is_limited() {
             let jobs = i64::try_from(jobs).unwrap_or(i64::MAX);
-            self.estimate.fetch_add(jobs, Ordering::Relaxed);
+            self.added.fetch_add(jobs, Ordering::Relaxed);
         }
     }
 
     /// Counts the waiting jobs once; does nothing without a limit.
     ///
     /// # Errors
-    /// Postgres could not be asked; the old estimate stays.
+    /// Postgres could not be asked; the last count stays.
     pub(crate) async fn count_once(&self) -> sqlx::Result<()> {
         let Some(max) = self.waiting_max else {
             return Ok(());
         };
+        // What is stored while Postgres counts may be missing from the count, so it stays added: too
+        // many for one interval rather than too few.
+        let before = self.added.load(Ordering::Relaxed);
         let waiting = self.queue.waiting_estimate(max.saturating_add(1)).await;
         let waiting = waiting.inspect_err(|error| {
             self.db.observe(error);
         })?;
-        self.estimate.store(waiting, Ordering::Relaxed);
+        self.counted.store(waiting, Ordering::Relaxed);
+        self.added.fetch_sub(before, Ordering::Relaxed);
         Ok(())
     }
 }
