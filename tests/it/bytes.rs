@@ -193,7 +193,8 @@ async fn sg_04_sg_06_sg_07_sg_08_receivers_can_verify_what_arrives() {
     let db = TestDb::new().await;
     let sink = Sink::start(Script::statuses([503, 200])).await;
     let stack = stack_for(&db)
-        .set("HOOK_RETRY_SCHEDULE", "1100ms")
+        // Less a fifth of jitter, it still is another second.
+        .set("HOOK_RETRY_SCHEDULE", "1500ms")
         .set_for(
             Program::Api,
             "HOOK_SECRET_KEY",
