@@ -60,7 +60,7 @@ pub use secrets::{HEADERS_CONTEXT, SecretRow, secret_context};
 pub use stats::QueueStats;
 pub use sweep::SweptHead;
 pub use tally::{AttemptCounts, AttemptTotals};
-pub use targets::{CircuitNews, Finding, SpecialTarget};
+pub use targets::{CircuitNews, Finding, NextProbe, SpecialTarget};
 pub use targets_admin::{TargetChange, TargetOrder, TargetView};
 pub use wakeups::WakeListener;
 pub use workers::{LiveWorker, Serves};

@@ -192,7 +192,7 @@ impl Penalties {
     fn findings(&self, shared: &Shared, now: Duration) -> Told {
         let state = self.state();
         let mut heads = shared.heads();
-        let news = heads.take_news();
+        let news = heads.take_news(now);
         let mut found: Vec<(TargetId, Found)> = heads.findings(now).collect();
         found.sort_by_key(|(target_id, found)| {
             let has_news = news.contains_key(target_id);

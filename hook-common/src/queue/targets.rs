@@ -52,12 +52,21 @@ pub struct Finding {
 /// A change of a circuit that the other workers must hear of.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum CircuitNews {
-    /// It is down: the first probe follows after this pause.
-    Opened(Duration),
-    /// The probe that this worker had claimed failed: the next one follows after this pause.
-    ProbeFailed(Duration),
+    /// It is down.
+    Opened(NextProbe),
+    /// The probe that this worker had claimed failed.
+    ProbeFailed(NextProbe),
     /// An attempt succeeded.
     Released,
+}
+
+/// When a target that is down is probed next.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct NextProbe {
+    /// The pause between the starts of two probes.
+    pub interval: Duration,
+    /// What is left of it; zero if the last probe took longer.
+    pub left: Duration,
 }
 
 impl CircuitNews {
@@ -69,9 +78,9 @@ impl CircuitNews {
         }
     }
 
-    const fn interval(self) -> Option<Duration> {
+    const fn next_probe(self) -> Option<NextProbe> {
         match self {
-            Self::Opened(interval) | Self::ProbeFailed(interval) => Some(interval),
+            Self::Opened(next) | Self::ProbeFailed(next) => Some(next),
             Self::Released => None,
         }
     }
@@ -102,12 +111,12 @@ UPDATE hook.target AS t SET penalty = f.penalty, failures_in_row = f.failures_in
     held_until = CASE
         WHEN f.news = 3 THEN now() + f.asked_ms * interval '1 millisecond'
         WHEN (f.news = 1) = (t.hold_interval_ms IS NULL) AND f.news IN (1, 2)
-            THEN now() + greatest(f.interval_ms, f.asked_ms) * interval '1 millisecond'
+            THEN now() + greatest(f.left_ms, f.asked_ms) * interval '1 millisecond'
         WHEN t.hold_interval_ms IS NOT NULL THEN t.held_until
         ELSE greatest(CASE WHEN t.held_until > now() THEN t.held_until END,
             now() + f.asked_ms * interval '1 millisecond') END
-FROM unnest($2::bigint[], $3::smallint[], $4::int[], $5::bigint[], $6::smallint[], $7::bigint[])
-    AS f (target_id, penalty, failures_in_row, asked_ms, news, interval_ms)
+FROM unnest($2::bigint[], $3::smallint[], $4::int[], $5::bigint[], $6::smallint[], $7::bigint[], $8::bigint[])
+    AS f (target_id, penalty, failures_in_row, asked_ms, news, interval_ms, left_ms)
 WHERE t.shard = $1 AND t.target_id = f.target_id";
 
 // A target without a row is known to nobody else: whoever asks may go ahead.
@@ -183,10 +192,14 @@ impl Queue {
             .iter()
             .map(|finding| finding.circuit.map_or(0, CircuitNews::code))
             .collect();
-        let intervals: Vec<Option<i64>> = findings
+        let next_probes: Vec<Option<NextProbe>> = findings
             .iter()
-            .map(|finding| finding.circuit.and_then(CircuitNews::interval).map(millis))
+            .map(|finding| finding.circuit.and_then(CircuitNews::next_probe))
             .collect();
+        let of_next = |part: fn(NextProbe) -> Duration| -> Vec<Option<i64>> {
+            let parts = next_probes.iter().map(|next| next.map(part).map(millis));
+            parts.collect()
+        };
         sqlx::query(REPORT_TARGETS)
             .bind(SHARD)
             .bind(ids)
@@ -194,7 +207,8 @@ impl Queue {
             .bind(failures)
             .bind(asked)
             .bind(news)
-            .bind(intervals)
+            .bind(of_next(|next| next.interval))
+            .bind(of_next(|next| next.left))
             .execute(&self.pool())
             .await?;
         Ok(())

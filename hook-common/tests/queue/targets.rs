@@ -5,7 +5,8 @@ use std::time::Duration;
 use hook_common::{
     job::{ErrorKind, Outcome, QueueName, Status},
     queue::{
-        CircuitNews, Finding, LiveWorker, Next, PREPARE_FAILING, Serves, SpecialTarget, TargetOrder,
+        CircuitNews, Finding, LiveWorker, Next, NextProbe, PREPARE_FAILING, Serves, SpecialTarget,
+        TargetOrder,
     },
     target::{Target, TargetId},
 };
@@ -30,6 +31,14 @@ fn finding(target: &str, circuit: Option<CircuitNews>) -> Finding {
     }
 }
 
+/// A probe after a whole interval.
+fn next_probe(interval: Duration) -> NextProbe {
+    NextProbe {
+        interval,
+        left: interval,
+    }
+}
+
 /// The shared state of the one target that has any.
 async fn shared(kit: &Kit) -> SpecialTarget {
     let mut special = kit.queue.special_targets(MINUTE, 10).await.unwrap();
@@ -49,7 +58,7 @@ async fn end_holds(kit: &Kit) {
 async fn one_of_many_workers_wins_each_probe() {
     let kit = Kit::new().await;
     kit.enqueue(&["down.test"]).await;
-    let opened = finding("down.test", Some(CircuitNews::Opened(MINUTE)));
+    let opened = finding("down.test", Some(CircuitNews::Opened(next_probe(MINUTE))));
     kit.queue.report_targets(&[opened]).await.unwrap();
     let down = [id("down.test")];
     let early = kit.queue.claim_probes(&down, MINUTE).await.unwrap();
@@ -76,8 +85,14 @@ async fn a_circuit_stays_open_for_all_until_one_of_them_has_a_success() {
             .await
             .unwrap();
     };
-    report(Some(CircuitNews::Opened(Duration::from_secs(10)))).await;
-    report(Some(CircuitNews::Opened(Duration::from_secs(99)))).await;
+    report(Some(CircuitNews::Opened(next_probe(Duration::from_secs(
+        10,
+    )))))
+    .await;
+    report(Some(CircuitNews::Opened(next_probe(Duration::from_secs(
+        99,
+    )))))
+    .await;
     assert_eq!(shared(&kit).await.hold_interval_ms, Some(10_000));
     // Another worker has a finding, but no news of the circuit.
     report(None).await;
@@ -85,14 +100,27 @@ async fn a_circuit_stays_open_for_all_until_one_of_them_has_a_success() {
     assert_eq!(held.hold_interval_ms, Some(10_000));
     assert!(held.held_ms.is_some_and(|ms| (1..=10_000).contains(&ms)));
     end_holds(&kit).await;
-    report(Some(CircuitNews::ProbeFailed(Duration::from_secs(20)))).await;
+    report(Some(CircuitNews::ProbeFailed(next_probe(
+        Duration::from_secs(20),
+    ))))
+    .await;
     let held = shared(&kit).await;
     assert_eq!(held.hold_interval_ms, Some(20_000));
     assert!(held.held_ms.is_some_and(|ms| ms > 10_000), "{held:?}");
+    let overdue = NextProbe {
+        left: Duration::ZERO,
+        ..next_probe(Duration::from_secs(30))
+    };
+    report(Some(CircuitNews::ProbeFailed(overdue))).await;
+    let held = shared(&kit).await;
+    assert_eq!((held.hold_interval_ms, held.held_ms), (Some(30_000), None));
     report(Some(CircuitNews::Released)).await;
     let free = shared(&kit).await;
     assert_eq!((free.hold_interval_ms, free.held_ms), (None, None));
-    report(Some(CircuitNews::ProbeFailed(Duration::from_secs(40)))).await;
+    report(Some(CircuitNews::ProbeFailed(next_probe(
+        Duration::from_secs(40),
+    ))))
+    .await;
     assert_eq!(
         shared(&kit).await.hold_interval_ms,
         None,

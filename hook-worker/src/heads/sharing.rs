@@ -76,9 +76,9 @@ impl Heads {
 
     /// Takes what other workers must hear about circuits; what could not be told comes back
     /// through [`Heads::untold`].
-    pub(crate) fn take_news(&mut self) -> HashMap<TargetId, CircuitNews> {
+    pub(crate) fn take_news(&mut self, now: Duration) -> HashMap<TargetId, CircuitNews> {
         let news = self.targets.iter_mut().filter_map(|(target_id, entry)| {
-            let news = entry.health.circuit_mut().take_news()?;
+            let news = entry.health.circuit_mut().take_news(now)?;
             Some((*target_id, news))
         });
         news.collect()

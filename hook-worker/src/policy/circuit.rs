@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use hook_common::queue::CircuitNews;
+use hook_common::queue::{CircuitNews, NextProbe};
 
 use super::{HeardCircuit, PolicySettings};
 
@@ -18,7 +18,15 @@ const PROBE_GRANT: Duration = Duration::from_secs(5);
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Circuit {
     open: Option<Open>,
-    news: Option<CircuitNews>,
+    news: Option<News>,
+}
+
+/// What the other workers were not told yet.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum News {
+    Opened,
+    ProbeFailed,
+    Released,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -69,15 +77,21 @@ impl Circuit {
             interval,
             granted_until: None,
         });
-        self.news = Some(CircuitNews::Opened(interval));
+        self.news = Some(News::Opened);
     }
 
-    /// Notes that a probe failed.
-    pub(super) fn probe_failed(&mut self, now: Duration, settings: &PolicySettings) {
+    /// Notes that a probe failed after it `took` so long. The next interval counts from its start,
+    /// so that a target that hangs is looked at as often as one that refuses.
+    pub(super) fn probe_failed(
+        &mut self,
+        took: Duration,
+        now: Duration,
+        settings: &PolicySettings,
+    ) {
         if let Some(open) = &mut self.open {
             open.interval = (open.interval * 2).min(settings.probe_interval_max);
-            open.probe_at = now + open.interval;
-            self.news = Some(CircuitNews::ProbeFailed(open.interval));
+            open.probe_at = now + open.interval.saturating_sub(took);
+            self.news = Some(News::ProbeFailed);
         }
     }
 
@@ -85,7 +99,7 @@ impl Circuit {
     pub(super) fn succeeded(&mut self) -> bool {
         let closes = self.open.take().is_some();
         if closes {
-            self.news = Some(CircuitNews::Released);
+            self.news = Some(News::Released);
         }
         closes
     }
@@ -118,18 +132,31 @@ impl Circuit {
     }
 
     /// What the other workers must hear; to be put back with [`Self::untold`] if they did not.
-    pub(crate) const fn take_news(&mut self) -> Option<CircuitNews> {
-        self.news.take()
+    pub(crate) fn take_news(&mut self, now: Duration) -> Option<CircuitNews> {
+        let next = |open: Open| NextProbe {
+            interval: open.interval,
+            left: open.probe_at.saturating_sub(now),
+        };
+        match (self.news.take()?, self.open) {
+            (News::Opened, Some(open)) => Some(CircuitNews::Opened(next(open))),
+            (News::ProbeFailed, Some(open)) => Some(CircuitNews::ProbeFailed(next(open))),
+            (News::Released, _) | (News::Opened | News::ProbeFailed, None) => {
+                Some(CircuitNews::Released)
+            }
+        }
     }
 
     /// Puts back what could not be told, unless there is newer news.
     pub(crate) fn untold(&mut self, news: CircuitNews) {
+        let news = match news {
+            CircuitNews::Opened(_) => News::Opened,
+            CircuitNews::ProbeFailed(_) => News::ProbeFailed,
+            CircuitNews::Released => News::Released,
+        };
         self.news = Some(match (news, self.news) {
             (news, None) => news,
             // For those who never heard that it opened, a failed probe is the opening.
-            (CircuitNews::Opened(_), Some(CircuitNews::ProbeFailed(interval))) => {
-                CircuitNews::Opened(interval)
-            }
+            (News::Opened, Some(News::ProbeFailed)) => News::Opened,
             (_, Some(newer)) => newer,
         });
     }

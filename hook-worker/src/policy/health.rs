@@ -144,7 +144,7 @@ impl Health {
             Outcome::Retryable => {
                 // Attempts from before the circuit opened may still be ending.
                 if self.is_probe(running) {
-                    self.circuit.probe_failed(now, settings);
+                    self.circuit.probe_failed(took, now, settings);
                 }
                 self.failed(took, now, settings);
             }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hook_common::{
     job::{Outcome, QueueName},
-    queue::{CircuitNews, LiveWorker, Serves},
+    queue::{CircuitNews, LiveWorker, NextProbe, Serves},
     target::TargetId,
 };
 
@@ -103,8 +103,12 @@ fn a_circuit_opens_once_and_only_its_probe_changes_the_interval() {
     let mut now = SECOND;
     let mut health = down(&mut now);
     assert_eq!(
-        health.circuit_mut().take_news(),
-        Some(CircuitNews::Opened(10 * SECOND))
+        health.circuit_mut().take_news(now),
+        Some(CircuitNews::Opened(NextProbe {
+            interval: 10 * SECOND,
+            left: 9500 * MS
+        })),
+        "told half a second after it opened"
     );
     assert!(!health.circuit().may_probe(now));
     now += 10 * SECOND;
@@ -116,15 +120,22 @@ fn a_circuit_opens_once_and_only_its_probe_changes_the_interval() {
     now += SECOND;
     health.end(probe, Outcome::Retryable, now, &settings());
     assert_eq!(
-        health.circuit_mut().take_news(),
-        Some(CircuitNews::ProbeFailed(20 * SECOND))
+        health.circuit_mut().take_news(now),
+        Some(CircuitNews::ProbeFailed(NextProbe {
+            interval: 20 * SECOND,
+            left: 19 * SECOND
+        })),
+        "counted from the start of the probe"
     );
     now += 20 * SECOND;
     health.circuit_mut().grant_probe(now);
-    round(&mut health, 1, SECOND, Outcome::Retryable, &mut now);
+    round(&mut health, 1, 31 * SECOND, Outcome::Retryable, &mut now);
     assert_eq!(
-        health.circuit_mut().take_news(),
-        Some(CircuitNews::ProbeFailed(30 * SECOND)),
+        health.circuit_mut().take_news(now),
+        Some(CircuitNews::ProbeFailed(NextProbe {
+            interval: 30 * SECOND,
+            left: Duration::ZERO
+        })),
         "no longer than the longest"
     );
 }
@@ -137,13 +148,13 @@ fn an_attempt_from_before_the_hold_is_no_probe_but_its_success_releases() {
     for _ in 0..4 {
         round(&mut health, 1, 500 * MS, Outcome::Retryable, &mut now);
     }
-    health.circuit_mut().take_news();
+    health.circuit_mut().take_news(now);
     health.end(late_failure, Outcome::Retryable, now, &settings());
-    assert_eq!(health.circuit_mut().take_news(), None);
+    assert_eq!(health.circuit_mut().take_news(now), None);
     health.end(late_success, Outcome::Delivered, now, &settings());
     assert!(!health.circuit().is_open());
     assert_eq!(
-        health.circuit_mut().take_news(),
+        health.circuit_mut().take_news(now),
         Some(CircuitNews::Released)
     );
     assert_eq!(health.window(), 2, "step by step");
@@ -158,7 +169,7 @@ fn untold_news_is_not_overruled_by_what_others_last_said() {
         health.circuit().is_open(),
         "nobody knows yet that it opened"
     );
-    let news = health.circuit_mut().take_news();
+    let news = health.circuit_mut().take_news(now);
     health.circuit_mut().untold(news.expect("it opened"));
     now += 10 * SECOND;
     health.circuit_mut().grant_probe(now);
@@ -169,7 +180,7 @@ fn untold_news_is_not_overruled_by_what_others_last_said() {
         "nobody knows yet of the success"
     );
     assert_eq!(
-        health.circuit_mut().take_news(),
+        health.circuit_mut().take_news(now),
         Some(CircuitNews::Released)
     );
 }
@@ -183,7 +194,11 @@ fn a_circuit_that_others_opened_and_released_is_followed() {
     assert!(health.circuit().probe_is_due(5 * SECOND));
     health.hear(&Directive::default(), &heard(5 * SECOND));
     assert!(!health.circuit().is_open());
-    assert_eq!(health.circuit_mut().take_news(), None, "others know it");
+    assert_eq!(
+        health.circuit_mut().take_news(5 * SECOND),
+        None,
+        "others know it"
+    );
     assert_eq!(health.window(), 2, "step by step");
 }
 
