@@ -201,7 +201,7 @@ impl Admission {
             return Ok(());
         }
         if self.readiness.postgres_is_near() {
-            let detail = "the service is still starting";
+            let detail = "the service is not ready";
             Err(Refusal::later(Code::NotReady, detail, NOT_READY_PAUSE))
         } else {
             Err(Refusal::database_unavailable())

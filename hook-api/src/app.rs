@@ -9,6 +9,7 @@ use hook_common::{
     headers::is_secret,
     job::NewJob,
     lifecycle::within,
+    logging::Repeats,
     queue::{Enqueue, HEADERS_CONTEXT, Queue},
     seal::Sealer,
 };
@@ -41,6 +42,8 @@ pub(crate) struct App {
     pub(crate) queue: Queue,
     /// Judges errors.
     pub(crate) db: Db,
+    /// Statements that Postgres refused for good.
+    pub(crate) failures: Repeats,
     /// Statements of handlers; fewer than there are connections, so that enqueuing has some left.
     pub(crate) statements: Gate,
     /// Which targets are penalised.
@@ -87,13 +90,15 @@ impl App {
             }
             Some(Err(error)) => {
                 let fault = self.db.observe(&error);
-                if !fault.may_pass_later() {
+                if !fault.may_pass_later()
+                    && let Some(failures) = self.failures.due()
+                {
                     // The message may quote a value; the code never does.
                     let sqlstate = error.as_database_error().and_then(|error| error.code());
                     let sqlstate = sqlstate.as_deref().unwrap_or("none");
                     error!(
                         fault = fault.as_str(),
-                        sqlstate, "a statement of a request failed"
+                        sqlstate, failures, "a statement of a request failed"
                     );
                 }
                 Err(Refusal::of_fault(fault, changes))

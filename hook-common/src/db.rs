@@ -41,6 +41,9 @@ use backends::Backends;
 pub use fault::Fault;
 pub use startup::{SCHEMA, StartFault};
 
+/// The condition of readiness that the statements are which the service cannot do without.
+pub const STATEMENTS: &str = "statements";
+
 /// Asking for a connection fails after this: whoever waits longer has lost its own caller.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_millis(1500);
 /// A connection that cannot be opened within this counts as not there.
@@ -231,6 +234,28 @@ impl Db {
             | Fault::Permanent => {}
         }
         fault
+    }
+
+    /// Takes the end of a rehearsal: the process is not ready while Postgres refuses what it lives
+    /// on. A failure that may pass by itself says nothing about the statements.
+    pub(crate) fn rehearsed(&self, ended: &sqlx::Result<()>) {
+        let refused = match ended {
+            Ok(()) => None,
+            Err(error) if self.observe(error).may_pass_later() => return,
+            Err(error) => Some(fault::in_short(error)),
+        };
+        if let Some(readiness) = self.readiness() {
+            match refused {
+                None => readiness.prove(STATEMENTS),
+                Some(reason) => readiness.lose(STATEMENTS, reason),
+            }
+        }
+    }
+
+    /// Whether no rehearsal has been refused since the last one that passed.
+    pub(crate) fn statements_work(&self) -> bool {
+        self.readiness()
+            .is_none_or(|readiness| readiness.holds(STATEMENTS))
     }
 
     /// Closes every connection of the pool and lets no new one be opened; for the end.

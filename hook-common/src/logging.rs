@@ -11,8 +11,12 @@ use tracing_subscriber::{EnvFilter, fmt::MakeWriter, util::SubscriberInitExt as 
 
 use crate::metrics::process::PANICS_TOTAL;
 
+mod repeats;
+
 #[cfg(test)]
 mod tests;
+
+pub use repeats::Repeats;
 
 /// How log lines look.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -14,6 +14,7 @@ use tracing::{debug, warn};
 
 use crate::{
     lifecycle::{Stop, within},
+    logging::Repeats,
     metrics::{
         process::{
             LOOP_INTERVAL_SECONDS, LOOP_LAST_SUCCESS_TIMESTAMP_SECONDS, LOOP_RUN_DURATION_SECONDS,
@@ -102,13 +103,14 @@ impl Interval {
         LOOP_INTERVAL_SECONDS
             .gauge(&[self.name])
             .set(self.every.as_secs_f64());
+        let failures = Repeats::default();
         if self.first == First::AfterInterval {
             stop.pause(self.pause_length()).await;
         }
         while !stop.is_draining() {
             heartbeat.beat();
             let begun = Instant::now();
-            let ended = self.run_step(step()).await?;
+            let ended = self.run_step(step(), &failures).await?;
             LOOP_RUN_DURATION_SECONDS
                 .histogram(&[self.name])
                 .record(begun.elapsed());
@@ -130,6 +132,7 @@ impl Interval {
     async fn run_step<E: Into<anyhow::Error> + Send + 'static>(
         &self,
         running: impl Future<Output = Result<(), E>> + Send + 'static,
+        failures: &Repeats,
     ) -> Result<Ended, StepPanicked> {
         let mut task = JoinSet::new();
         task.spawn(running);
@@ -138,13 +141,17 @@ impl Interval {
                 task.abort_all();
                 task.shutdown().await;
                 let limit_ms = u64::try_from(self.limit.as_millis()).unwrap_or(u64::MAX);
-                warn!(loop.name = self.name, limit_ms, "periodic step took too long");
+                if let Some(failures) = failures.due() {
+                    warn!(loop.name = self.name, limit_ms, failures, "periodic step took too long");
+                }
                 Ok(Ended::TimedOut)
             }
             Some(Some(Ok(Ok(())))) => Ok(Ended::Well),
             Some(Some(Ok(Err(error)))) => {
-                let error = format!("{:#}", error.into());
-                warn!(loop.name = self.name, error, "periodic step failed");
+                if let Some(failures) = failures.due() {
+                    let error = format!("{:#}", error.into());
+                    warn!(loop.name = self.name, error, failures, "periodic step failed");
+                }
                 Ok(Ended::Failed)
             }
             Some(Some(Err(error))) if error.is_panic() => {

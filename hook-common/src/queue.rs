@@ -28,6 +28,7 @@ mod orphans;
 mod overview;
 mod purge;
 mod reap;
+mod rehearsal;
 mod replay;
 mod secrets;
 mod stats;

@@ -19,8 +19,12 @@ use crate::{
     logging, metrics,
     metrics::process::BUILD_INFO,
     ops::{Ops, Readiness, Surface},
-    periodic::Heartbeats,
+    periodic::{Heartbeats, Interval},
+    queue::Queue,
 };
+
+/// How often a service learns whether the statements work that it cannot do without.
+const REHEARSE_EVERY: Duration = Duration::from_secs(1);
 
 /// What a service is given once Postgres and the schema are there.
 #[derive(Debug)]
@@ -157,6 +161,7 @@ where
     BUILD_INFO.gauge(&[binary, version]).set(1.0);
     let readiness = Readiness::new(stop.clone());
     readiness.require(crate::db::SCHEMA);
+    readiness.require(crate::db::STATEMENTS);
     let heartbeats = Heartbeats::new();
     let surface = Surface {
         binary,
@@ -172,7 +177,7 @@ where
         Err(StartFault::Stopped) => return Ok(()),
         Err(fault) => return Err(fault.into()),
     }
-    let context = Context {
+    let mut context = Context {
         common,
         db: db.clone(),
         stop: stop.clone(),
@@ -180,6 +185,7 @@ where
         heartbeats,
         loops: Loops::new(),
     };
+    spawn_rehearsals(&mut context);
     let served = watched(&db, &stop, async {
         let loops = run(config, context).await?;
         readiness.prove(Readiness::START_UP);
@@ -191,6 +197,23 @@ where
     crate::lifecycle::within(Duration::from_secs(1), db.close()).await;
     ops.close();
     served
+}
+
+/// Starts the loop that finds out about statements which Postgres refuses.
+fn spawn_rehearsals(context: &mut Context) {
+    let service = context.common.binary;
+    let limit = context.common.db_statement_timeout + Duration::from_secs(1);
+    let interval = Interval::new("statements", REHEARSE_EVERY, limit);
+    let queue = Queue::new(context.db.clone());
+    let (heartbeats, stop) = (context.heartbeats.clone(), context.stop.clone());
+    context.loops.spawn_fallible(interval.name, async move {
+        let step = || {
+            let queue = queue.clone();
+            async move { queue.rehearse(service).await }
+        };
+        interval.run(&heartbeats, &stop, step).await?;
+        Ok(())
+    });
 }
 
 /// Runs the service beside the watch over Postgres, which lasts as long as it does.

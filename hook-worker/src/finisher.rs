@@ -3,18 +3,21 @@
 //! There is one writer: while it writes a batch the next one fills, so batches grow with the load,
 //! and a result costs the less the more there are. A result is kept in memory and written again
 //! until Postgres takes it or its lease is certainly over; then the janitor has given the job back,
-//! and the fence keeps a late write out. If Postgres refuses a batch for what is in it, the batch is
+//! and the fence keeps a late write out. If Postgres refuses a batch, a rehearsal tells why: where it
+//! refuses even nothing (a column is gone, a right was revoked), the batch waits until that is
+//! mended, and the worker sends nothing meanwhile. Else it is about what is in the batch, which is
 //! halved until the culprit stands alone; that one is put aside and tried again, seldom, while the
-//! others go on. If as many are put aside as there are slots, no new results are taken, so that a
-//! database that refuses everything (a right that was revoked) stops the worker instead of making
-//! it send the same jobs again.
+//! others go on. If as many are put aside as there are slots, no new results are taken, so that
+//! the worker is stopped instead of sending the same jobs again.
 
 use std::{sync::Arc, time::Duration};
 
 use hook_common::{
+    config::Binary,
     db::Fault,
     job::Tier,
     lifecycle::{Stop, within},
+    logging::Repeats,
     metrics::worker as metric,
     queue::{Finish, Finished, Next},
     target::TargetId,
@@ -84,8 +87,14 @@ impl FinishQueue {
 
 /// Writes results until every [`FinishQueue`] is dropped and nothing is left.
 pub(crate) struct Finisher {
-    shared: Arc<Shared>,
     results: mpsc::Receiver<Pending>,
+    writer: Writer,
+}
+
+/// Writes batches.
+struct Writer {
+    shared: Arc<Shared>,
+    failures: Repeats,
 }
 
 impl Finisher {
@@ -95,16 +104,19 @@ impl Finisher {
         (
             FinishQueue(sender),
             Self {
-                shared,
                 results: receiver,
+                writer: Writer {
+                    shared,
+                    failures: Repeats::default(),
+                },
             },
         )
     }
 
     /// Writes until the end.
     pub(crate) async fn run(mut self, stop: Stop) {
-        let shared = &self.shared;
-        let refused_max = shared.config.policy.slots;
+        let writer = &self.writer;
+        let refused_max = writer.shared.config.policy.slots;
         let mut refused: Vec<Pending> = Vec::new();
         let mut again_at = Instant::now();
         loop {
@@ -120,12 +132,12 @@ impl Finisher {
             };
             // None will follow.
             if received == Some(0) {
-                give_up(write(shared, refused, &stop).await.len());
+                give_up(writer.write(refused, &stop).await.len());
                 return;
             }
-            let newly_refused = write(shared, batch, &stop).await;
+            let newly_refused = writer.write(batch, &stop).await;
             if again_at <= Instant::now() {
-                refused = write(shared, refused, &stop).await;
+                refused = writer.write(refused, &stop).await;
                 again_at = Instant::now() + REFUSED_AGAIN_AFTER;
             }
             refused.extend(newly_refused);
@@ -145,50 +157,118 @@ fn give_up(results: usize) {
     }
 }
 
-/// Writes one batch, whatever it takes, and returns the results that Postgres refuses.
-async fn write(shared: &Shared, batch: Vec<Pending>, stop: &Stop) -> Vec<Pending> {
-    let lease = shared.config.lease();
-    let mut stack = vec![batch];
-    let mut refused = Vec::new();
-    let mut backoff = BACKOFF_MIN;
-    while let Some(mut batch) = stack.pop() {
-        batch.retain(|pending| keep(pending, lease));
-        if batch.is_empty() {
-            continue;
-        }
-        match write_once(shared, &mut batch).await {
-            Ok(()) => backoff = BACKOFF_MIN,
-            Err(fault) if fault.may_pass_later() => {
-                metric::FINISH_RETRIES_TOTAL
-                    .counter(&[fault.as_str()])
-                    .increment(1);
-                stack.push(batch);
-                if stop.is_aborting() {
-                    give_up(stack.iter().map(Vec::len).sum());
-                    return Vec::new();
+impl Writer {
+    /// Writes one batch, whatever it takes, and returns the results that Postgres refuses.
+    async fn write(&self, batch: Vec<Pending>, stop: &Stop) -> Vec<Pending> {
+        let lease = self.shared.config.lease();
+        let mut stack = vec![batch];
+        let mut refused = Vec::new();
+        let mut backoff = BACKOFF_MIN;
+        while let Some(mut batch) = stack.pop() {
+            batch.retain(|pending| keep(pending, lease));
+            if batch.is_empty() {
+                continue;
+            }
+            match self.write_once(&mut batch).await {
+                Ok(()) => backoff = BACKOFF_MIN,
+                Err(fault) if fault.may_pass_later() || self.refuses_nothing_too().await => {
+                    metric::FINISH_RETRIES_TOTAL
+                        .counter(&[fault.as_str()])
+                        .increment(1);
+                    stack.push(batch);
+                    if stop.is_aborting() {
+                        give_up(stack.iter().map(Vec::len).sum());
+                        return Vec::new();
+                    }
+                    stop.pause_until_abort(backoff).await;
+                    backoff = (backoff * 2).min(BACKOFF_MAX);
                 }
-                stop.pause_until_abort(backoff).await;
-                backoff = (backoff * 2).min(BACKOFF_MAX);
-            }
-            Err(_) if batch.len() > 1 => {
-                let half = batch.split_off(batch.len() / 2);
-                stack.extend([half, batch]);
-            }
-            Err(fault) => {
-                metric::FINISH_RETRIES_TOTAL
-                    .counter(&[fault.as_str()])
-                    .increment(1);
-                let mut pending = batch.pop().expect("a batch of one");
-                if !pending.waiting.refused {
-                    let id = pending.finish.lease.job_id;
-                    error!(job.id = %id, "Postgres refuses the result of this job; it is kept until its lease ends");
-                    pending.waiting.refused = true;
+                Err(_) if batch.len() > 1 => {
+                    let half = batch.split_off(batch.len() / 2);
+                    stack.extend([half, batch]);
                 }
-                refused.push(pending);
+                Err(fault) => {
+                    metric::FINISH_RETRIES_TOTAL
+                        .counter(&[fault.as_str()])
+                        .increment(1);
+                    let mut pending = batch.pop().expect("a batch of one");
+                    if !pending.waiting.refused {
+                        let id = pending.finish.lease.job_id;
+                        error!(job.id = %id, "Postgres refuses the result of this job; it is kept until its lease ends");
+                        pending.waiting.refused = true;
+                    }
+                    refused.push(pending);
+                }
             }
         }
+        refused
     }
-    refused
+
+    /// Whether Postgres refuses the worker's statements whatever is in them.
+    async fn refuses_nothing_too(&self) -> bool {
+        let queue = &self.shared.queue;
+        let rehearsed = within(
+            self.shared.statement_deadline,
+            queue.rehearse(Binary::Worker),
+        );
+        // Without an answer, nothing is known of the results either.
+        !matches!(rehearsed.await, Some(Ok(())))
+    }
+
+    /// Runs one finish statement; the results stay in `batch` if it fails.
+    async fn write_once(&self, batch: &mut Vec<Pending>) -> Result<(), Fault> {
+        let shared = &self.shared;
+        let begun = Instant::now();
+        let known = batch.iter().all(|pending| pending.waiting.refused);
+        let (mut finishes, rest): (Vec<Finish>, Vec<Waiting>) = batch
+            .drain(..)
+            .map(|pending| (pending.finish, pending.waiting))
+            .unzip();
+        let written = within(
+            shared.statement_deadline,
+            shared.queue.finish(&mut finishes),
+        )
+        .await;
+        let failed = match written {
+            Some(Ok(finished)) => {
+                metric::FINISH_DURATION_SECONDS
+                    .histogram(&[])
+                    .record(begun.elapsed());
+                #[expect(
+                    clippy::cast_precision_loss,
+                    reason = "a batch has few hundred results"
+                )]
+                metric::FINISH_JOBS
+                    .histogram(&[])
+                    .record(finishes.len() as f64);
+                wake_retries(shared, &finishes, &finished);
+                return Ok(());
+            }
+            Some(Err(error)) => {
+                // What was refused before was said before.
+                if !known && let Some(failures) = self.failures.due() {
+                    warn!(error = %error, results = finishes.len(), failures, "writing results failed");
+                }
+                shared.queue.judge(&error)
+            }
+            None => {
+                if let Some(failures) = self.failures.due() {
+                    warn!(
+                        results = finishes.len(),
+                        failures, "writing results took too long"
+                    );
+                }
+                Fault::OutcomeUnknown
+            }
+        };
+        batch.extend(
+            finishes
+                .into_iter()
+                .zip(rest)
+                .map(|(finish, waiting)| Pending { finish, waiting }),
+        );
+        Err(failed)
+    }
 }
 
 /// False for a result whose lease is certainly over.
@@ -198,55 +278,6 @@ fn keep(pending: &Pending, lease: Duration) -> bool {
         metric::LEASES_LOST_TOTAL.counter(&[]).increment(1);
     }
     kept
-}
-
-/// Runs one finish statement; the results stay in `batch` if it fails.
-async fn write_once(shared: &Shared, batch: &mut Vec<Pending>) -> Result<(), Fault> {
-    let begun = Instant::now();
-    let known = batch.iter().all(|pending| pending.waiting.refused);
-    let (mut finishes, rest): (Vec<Finish>, Vec<Waiting>) = batch
-        .drain(..)
-        .map(|pending| (pending.finish, pending.waiting))
-        .unzip();
-    let written = within(
-        shared.statement_deadline,
-        shared.queue.finish(&mut finishes),
-    )
-    .await;
-    let failed = match written {
-        Some(Ok(finished)) => {
-            metric::FINISH_DURATION_SECONDS
-                .histogram(&[])
-                .record(begun.elapsed());
-            #[expect(
-                clippy::cast_precision_loss,
-                reason = "a batch has few hundred results"
-            )]
-            metric::FINISH_JOBS
-                .histogram(&[])
-                .record(finishes.len() as f64);
-            wake_retries(shared, &finishes, &finished);
-            return Ok(());
-        }
-        Some(Err(error)) => {
-            // What was refused before was said before.
-            if !known {
-                warn!(error = %error, results = finishes.len(), "writing results failed");
-            }
-            shared.queue.judge(&error)
-        }
-        None => {
-            warn!(results = finishes.len(), "writing results took too long");
-            Fault::OutcomeUnknown
-        }
-    };
-    batch.extend(
-        finishes
-            .into_iter()
-            .zip(rest)
-            .map(|(finish, waiting)| Pending { finish, waiting }),
-    );
-    Err(failed)
 }
 
 /// Tells the heads when retried jobs are due, and counts lost leases.

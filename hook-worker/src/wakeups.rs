@@ -10,6 +10,7 @@ use hook_common::{
     config::Secret,
     job::Tier,
     lifecycle::Stop,
+    logging::Repeats,
     metrics::{unix_seconds, worker as metric},
     queue::{self, WakeListener},
     target::TargetId,
@@ -85,12 +86,15 @@ pub(crate) async fn listen(
     stop: Stop,
     in_hand: oneshot::Receiver<()>,
 ) {
+    let failures = Repeats::default();
     let listening = async {
         loop {
             let heard = listen_once(&shared, url.expose()).await;
             metric::LISTENER_UP.gauge(&[]).set(0.0);
             let Err(error) = heard;
-            warn!(error = %error, "listening for new work failed; the sweep still finds it");
+            if let Some(failures) = failures.due() {
+                warn!(error = %error, failures, "listening for new work failed; the sweep still finds it");
+            }
             metric::LISTENER_RECONNECTS_TOTAL.counter(&[]).increment(1);
             stop.pause_until_abort(RECONNECT_AFTER).await;
         }

@@ -10,9 +10,11 @@ use std::{
 };
 
 use hook_common::{
+    db::Fault,
     gate::{Gate, Permit},
     job::QueueName,
     lifecycle::{Stop, within},
+    logging::Repeats,
     metrics::{unix_seconds, worker as metric},
     periodic::Heartbeats,
     queue::{Dequeued, Head, LeaseTerm, LiveWorker, Queue, Serves},
@@ -29,8 +31,10 @@ use crate::{
 /// Longest time without a look at the heads; also how often the loop proves that it turns.
 const LOOK_AT_LEAST_EVERY: Duration = Duration::from_secs(1);
 
-/// After a dequeue that failed, so that a database in trouble is not hammered.
-const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(250);
+/// After a dequeue that failed, so that a database in trouble is not hammered; it doubles with each
+/// further failure.
+const PAUSE_AFTER_FAILURE_MIN: Duration = Duration::from_millis(250);
+const PAUSE_AFTER_FAILURE_MAX: Duration = Duration::from_secs(2);
 
 /// What the loops of a worker share.
 pub(crate) struct Shared {
@@ -90,10 +94,17 @@ pub(crate) async fn feed(shared: Arc<Shared>, attempts: Attempts, stop: Stop) {
         .heartbeats
         .register("delivery", shared.config.lease() + LOOK_AT_LEAST_EVERY);
     let mut running = JoinSet::new();
+    let mut pause = PAUSE_AFTER_FAILURE_MIN;
+    let failures = Repeats::default();
     while !stop.is_draining() {
         heartbeat.beat();
         while let Some(ended) = running.try_join_next() {
             attempts.count(&ended);
+        }
+        // What is sent now could not be recorded, and would be sent again.
+        if !shared.queue.statements_work() {
+            stop.pause(LOOK_AT_LEAST_EVERY).await;
+            continue;
         }
         let picks = shared
             .heads()
@@ -113,8 +124,17 @@ pub(crate) async fn feed(shared: Arc<Shared>, attempts: Attempts, stop: Stop) {
         // Read before the query, so that an attempt always ends before its lease does.
         let leased_at = Instant::now();
         match lease(&shared, &picks, &permits).await {
-            Some(dequeued) => attempts.start(dequeued, permits, leased_at, &mut running),
-            None => stop.pause(PAUSE_AFTER_FAILURE).await,
+            Ok(dequeued) => {
+                pause = PAUSE_AFTER_FAILURE_MIN;
+                attempts.start(dequeued, permits, leased_at, &mut running);
+            }
+            Err(failure) => {
+                if let Some(failures) = failures.due() {
+                    failure.say(failures);
+                }
+                stop.pause(pause).await;
+                pause = (pause * 2).min(PAUSE_AFTER_FAILURE_MAX);
+            }
         }
     }
     drop(heartbeat);
@@ -135,8 +155,45 @@ async fn wait_for_heads(shared: &Shared, stop: &Stop) {
     }
 }
 
-/// Leases jobs for the picks; `None` if Postgres could not be asked.
-async fn lease(shared: &Shared, picks: &[Pick], permits: &Permit) -> Option<Dequeued> {
+/// Why no jobs could be leased.
+enum Failure {
+    Refused { fault: Fault, error: String },
+    TooLong,
+}
+
+impl Failure {
+    const fn word(&self) -> &'static str {
+        match self {
+            Self::Refused { .. } => "failed",
+            Self::TooLong => "timeout",
+        }
+    }
+
+    /// Logs it as the last of so many failures.
+    fn say(&self, failures: u64) {
+        match self {
+            Self::Refused {
+                fault: Fault::Cancelled,
+                error,
+            } => warn!(
+                error,
+                failures,
+                "dequeue cancelled: if HOOK_DB_STATEMENT_TIMEOUT is not far too short, its plan has gone \
+                 bad (ANALYZE hook.ready) or a lock is in the way"
+            ),
+            Self::Refused { fault, error } => {
+                warn!(error, fault = fault.as_str(), failures, "dequeue failed");
+            }
+            Self::TooLong => warn!(
+                failures,
+                "dequeue took too long; what it leased comes back when the leases end"
+            ),
+        }
+    }
+}
+
+/// Leases jobs for the picks.
+async fn lease(shared: &Shared, picks: &[Pick], permits: &Permit) -> Result<Dequeued, Failure> {
     let heads: Vec<Head> = picks.iter().map(|pick| pick.head).collect();
     let term = LeaseTerm {
         lease: shared.config.lease(),
@@ -161,26 +218,25 @@ async fn lease(shared: &Shared, picks: &[Pick], permits: &Permit) -> Option<Dequ
                 .gauge(&[])
                 .set(unix_seconds());
             take_over(shared, picks, &dequeued, permits.count(), now);
-            return Some(dequeued);
+            return Ok(dequeued);
         }
         Some(Err(error)) => {
             let fault = shared.queue.judge(&error);
-            warn!(error = %error, fault = fault.as_str(), "dequeue failed");
-            "failed"
+            Failure::Refused {
+                fault,
+                error: error.to_string(),
+            }
         }
-        None => {
-            warn!("dequeue took too long; what it leased comes back when the leases end");
-            "timeout"
-        }
+        None => Failure::TooLong,
     };
     metric::DEQUEUE_FAILURES_TOTAL
-        .counter(&[failure])
+        .counter(&[failure.word()])
         .increment(1);
     let mut heads = shared.heads();
     for pick in picks {
         heads.not_dequeued(pick, now);
     }
-    None
+    Err(failure)
 }
 
 /// Tells the heads what the dequeue brought for each of them.

@@ -12,6 +12,7 @@
 mod any_answer;
 mod backlogs;
 mod bad_requests;
+mod broken;
 mod bytes;
 mod canary;
 mod clocks;

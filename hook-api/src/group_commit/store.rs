@@ -5,6 +5,7 @@ use std::{collections::HashMap, ops::Range, time::Duration};
 use hook_common::{
     db::{Db, Fault},
     job::{Due, JobId, QueueName},
+    logging::Repeats,
     metrics::api::{
         DUPLICATES_TOTAL, GROUP_COMMIT_DURATION_SECONDS, GROUP_COMMIT_JOBS, JOBS_ENQUEUED_TOTAL,
     },
@@ -34,6 +35,7 @@ pub(super) struct Store {
     connections: Kept,
     waker: Waker,
     key_ttl: Duration,
+    failures: Repeats,
     metrics: StoreMetrics,
 }
 
@@ -62,6 +64,7 @@ impl Store {
             db: parts.db,
             waker: parts.waker,
             key_ttl: parts.key_ttl,
+            failures: Repeats::default(),
             metrics: StoreMetrics {
                 primary: enqueued(QueueName::Primary),
                 degraded: enqueued(QueueName::Degraded),
@@ -316,7 +319,12 @@ impl Store {
             // The message may quote a value; the code never does.
             let sqlstate = error.as_database_error().and_then(|error| error.code());
             let sqlstate = sqlstate.as_deref().unwrap_or("none");
-            error!(fault = fault.as_str(), sqlstate, "jobs cannot be stored");
+            if let Some(failures) = self.failures.due() {
+                error!(
+                    fault = fault.as_str(),
+                    sqlstate, failures, "jobs cannot be stored"
+                );
+            }
         }
         fault
     }

@@ -14,14 +14,13 @@ use tracing::{info, warn};
 use super::{CONNECT_TIMEOUT, Db, Reason, connect, fault::in_short};
 use crate::{
     lifecycle::{Stop, within},
+    logging::Repeats,
     migrate,
 };
 
 /// The condition of readiness that the schema is.
 pub const SCHEMA: &str = "schema";
 
-/// How often a process that waits says so.
-const SAY_EVERY: Duration = Duration::from_secs(10);
 /// First pause between two tries; it doubles.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 /// Longest pause while nobody answers: short, so that work goes on soon after Postgres is back.
@@ -133,13 +132,14 @@ impl Db {
         give_up_after: Option<Duration>,
     ) -> Result<(), StartFault> {
         let begun = Instant::now();
-        let mut said: Option<Instant> = None;
+        let waits = Repeats::default();
+        let mut waited = false;
         let mut pause = PAUSE_MIN;
         loop {
             let tried = stop.unless_draining(Box::pin(self.try_to_use())).await;
             let obstacle = match tried.ok_or(StartFault::Stopped)? {
                 Ok(()) => {
-                    if said.is_some() {
+                    if waited {
                         info!(place = self.place(), "Postgres is usable now");
                     }
                     return Ok(());
@@ -149,8 +149,8 @@ impl Db {
                 Err(Hurdle::Wait(obstacle)) => obstacle,
             };
             self.show(&obstacle);
-            if said.is_none_or(|last| last.elapsed() >= SAY_EVERY) {
-                said = Some(Instant::now());
+            waited = true;
+            if waits.due().is_some() {
                 let waited_s = begun.elapsed().as_secs();
                 warn!(place = self.place(), %obstacle, waited_s, "waiting for Postgres");
             }

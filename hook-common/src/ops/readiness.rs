@@ -74,6 +74,13 @@ impl Readiness {
         self.conditions().insert(condition, Some(reason.into()));
     }
 
+    /// Whether a condition holds; one that nobody requires does.
+    #[must_use]
+    pub fn holds(&self, condition: &str) -> bool {
+        let conditions = self.conditions();
+        conditions.get(condition).is_none_or(Option::is_none)
+    }
+
     /// Says that Postgres answered just now.
     pub fn postgres_seen(&self) {
         let now = self.now_ms().saturating_add(1);

@@ -10,4 +10,5 @@ mod outbox;
 mod plans;
 mod properties;
 mod races;
+mod rehearsals;
 mod targets;
