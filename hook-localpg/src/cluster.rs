@@ -19,7 +19,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::account::Account;
-use crate::directories::{reachable_directory, temporary_directory};
+use crate::directories::{private_places, reachable_directory, temporary_directory};
 use crate::find::Binaries;
 use crate::guard::tame;
 use crate::options::{Durability, Place};
@@ -40,12 +40,13 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     /// Makes the directory, which is still empty when it is new.
-    pub(crate) fn prepare(place: &Place) -> io::Result<Self> {
+    pub(crate) fn prepare(place: &Place, durability: Durability) -> io::Result<Self> {
         match place {
             Place::Private => {
                 // The guard, which is the server's user, removes the directory in the end.
                 let account = Account::for_programs()?;
-                let directory = temporary_directory(&["/var/tmp", "/tmp"], "hook-pg-", account)?;
+                let places = private_places(durability);
+                let directory = temporary_directory(&places, "hook-pg-", account)?;
                 Ok(Self { directory, account })
             }
             Place::Kept(wanted) => {

@@ -125,8 +125,8 @@ impl PgServer {
     ///
     /// [`StartError::Running`] is the caller's to handle; the others say what is broken.
     pub fn start(options: Options) -> Result<Self, StartError> {
-        let cluster =
-            Cluster::prepare(&options.place).map_err(doing("prepare the server's directory"))?;
+        let cluster = Cluster::prepare(&options.place, options.durability)
+            .map_err(doing("prepare the server's directory"))?;
         let (hold, port) = match claim(&cluster, options.when_running)? {
             Claim::Owner(lock) => (
                 Hold::Owner {
