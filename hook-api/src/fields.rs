@@ -4,6 +4,7 @@ use std::{fmt, ops::RangeInclusive};
 
 use chrono::{DateTime, Utc};
 use hook_common::{
+    envelope::is_name,
     problem::{Code, Problem, Problems, push_token},
     target::Target,
 };
@@ -106,6 +107,19 @@ impl Fields {
     /// A time.
     pub(crate) fn time(&mut self, name: &'static str) -> Option<DateTime<Utc>> {
         self.word(name, "must be a time such as 2026-01-31T12:00:00Z", time_of)
+    }
+
+    /// An idempotency key, which may stand in a header instead.
+    pub(crate) fn key(&mut self, name: &'static str, header: Option<&str>) -> Option<String> {
+        let expected =
+            "must be a string of 1 to 255 printable characters, as in the header if there is one";
+        if let (Some(key), false) = (header, self.list.iter().any(|(other, _)| other == name)) {
+            self.list.push((name.to_owned(), key.into()));
+        }
+        self.word(name, expected, |text| {
+            let is_same = header.is_none_or(|key| key == text);
+            (is_name(text) && is_same).then(|| text.to_owned())
+        })
     }
 
     /// A text that must be given.

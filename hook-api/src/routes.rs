@@ -11,8 +11,8 @@ use axum::{
     middleware::{Next, from_fn},
     response::{IntoResponse, Response},
 };
-use hook_common::problem::Code;
-use http::{HeaderValue, StatusCode, header};
+use hook_common::problem::{Code, Problem};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde::Serialize;
 use serde_json::Value;
 use tracing::error;
@@ -26,12 +26,16 @@ mod jobs;
 mod overview;
 mod page;
 mod queues;
+mod replays;
 mod secrets;
 mod table;
 mod targets;
 
+pub(crate) use replays::{REPLAY_JOBS, REPLAY_JOBS_MAX, REPLAY_RATE, REPLAY_RATE_MAX};
 use table::Route;
 pub(crate) use table::all;
+
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
 /// What the handlers share.
 type Shared = State<Arc<App>>;
@@ -72,6 +76,18 @@ fn segment(path: Result<Path<String>, PathRejection>) -> Result<String, Refusal>
     // It is refused when its escapes are not UTF-8, and no name has such a spelling.
     path.map(|Path(segment)| segment)
         .map_err(|_| Refusal::not_found("there is nothing of this name"))
+}
+
+/// The `Idempotency-Key` header, if there is one.
+fn key_of(headers: &HeaderMap) -> Result<Option<&str>, Refusal> {
+    let Some(value) = headers.get(IDEMPOTENCY_KEY) else {
+        return Ok(None);
+    };
+    let key = std::str::from_utf8(value.as_bytes()).map_err(|_| {
+        let detail = "the Idempotency-Key header must be UTF-8";
+        Problem::new(Code::FieldInvalid, "/idempotency_key", detail)
+    })?;
+    Ok(Some(key))
 }
 
 /// What a request asked for, once it was found to be good.

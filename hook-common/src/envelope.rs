@@ -25,6 +25,7 @@ mod schedule;
 
 pub use digest::request_sha256;
 use fields::Fields;
+pub use judge::is_name;
 use judge::{Judge, Shape};
 
 /// Most jobs of one batch.

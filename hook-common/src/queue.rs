@@ -56,7 +56,7 @@ pub use orphans::DeadWorker;
 pub use overview::{DueGroup, FAILED_SAMPLED_MAX, FailureGroup, TargetCounts};
 pub use purge::{ClosedBucket, FinishedMoved, Patience, Retention, Truncated};
 pub use reap::{ReapLeases, Reaped};
-pub use replay::ReplayBatch;
+pub use replay::{NewReplay, REPLAYS_UNDER_WAY_MAX, Replay, ReplayStart, ReplayState, ReplayWork};
 pub use secrets::{HEADERS_CONTEXT, SecretRow, secret_context};
 pub use stats::QueueStats;
 pub use sweep::SweptHead;

@@ -1,7 +1,8 @@
-//! The janitor: reaps expired leases, purges finished jobs after their retention, and measures.
+//! The janitor: reaps expired leases, purges finished jobs after their retention, works replays off,
+//! and measures.
 //!
 //! It is a process of its own, so that cleaning goes on while workers are in trouble. Any number
-//! of janitors may run: all reap, one leads and does the rest, and rows decide who that is.
+//! of janitors may run: all reap and replay, one leads and does the rest, and rows decide who that is.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -15,13 +16,15 @@ use hook_common::{
 use tracing::warn;
 
 use crate::{
-    leader::Leadership, purge::Purge, reap::Reap, stats::Stats, tally::Tally, targets::Targets,
+    leader::Leadership, purge::Purge, reap::Reap, replay::Replay, stats::Stats, tally::Tally,
+    targets::Targets,
 };
 
 mod config;
 pub mod leader;
 pub mod purge;
 pub mod reap;
+pub mod replay;
 pub mod stats;
 pub mod tally;
 pub mod targets;
@@ -50,27 +53,10 @@ pub async fn run(config: Config, mut context: start::Context) -> anyhow::Result<
     leadership.run_once().await?;
 
     let often = OFTEN.min(config.interval);
-    let limit = BUDGET + context.common.db_statement_timeout * 2;
+    let limit = step_limit(&context);
     spawn_leadership(&mut context, &leadership);
 
-    let reap = Arc::new(Reap::new(queue.clone(), config.max_attempts));
-    let orphans = Arc::clone(&reap);
-    spawn(
-        &mut context,
-        Interval::new("orphans", ORPHANS_EVERY, limit),
-        move || {
-            let orphans = Arc::clone(&orphans);
-            async move { orphans.orphans_once().await.map(drop) }
-        },
-    );
-    spawn(
-        &mut context,
-        Interval::new("reap", often, limit),
-        move || {
-            let reap = Arc::clone(&reap);
-            async move { reap.run_once().await.map(drop) }
-        },
-    );
+    spawn_for_all(&mut context, &queue, &config, often);
 
     let purge = Purge::new(queue.clone(), Arc::clone(&leadership), config.retention);
     let every = often.min(purge.bucket_age());
@@ -118,6 +104,36 @@ pub async fn run(config: Config, mut context: start::Context) -> anyhow::Result<
         async move { stats.run_once().await.map(drop) }
     });
     Ok(context.loops)
+}
+
+/// Starts the loops that every janitor has, whoever leads.
+fn spawn_for_all(context: &mut start::Context, queue: &Queue, config: &Config, often: Duration) {
+    let limit = step_limit(context);
+    let reap = Arc::new(Reap::new(queue.clone(), config.max_attempts));
+    let orphans = Arc::clone(&reap);
+    spawn(
+        context,
+        Interval::new("orphans", ORPHANS_EVERY, limit),
+        move || {
+            let orphans = Arc::clone(&orphans);
+            async move { orphans.orphans_once().await.map(drop) }
+        },
+    );
+    spawn(context, Interval::new("reap", often, limit), move || {
+        let reap = Arc::clone(&reap);
+        async move { reap.run_once().await.map(drop) }
+    });
+
+    let replay = Arc::new(Replay::new(queue.clone()));
+    spawn(context, Interval::new("replay", often, limit), move || {
+        let replay = Arc::clone(&replay);
+        async move { replay.run_once().await.map(drop) }
+    });
+}
+
+/// A step ends its batches when its budget is used up; the last statement may then still run.
+fn step_limit(context: &start::Context) -> Duration {
+    BUDGET + context.common.db_statement_timeout * 2
 }
 
 /// Starts a loop that repeats one step.

@@ -1,5 +1,5 @@
-//! Tally: counts what attempts came to into hours and totals per target, and forgets old hours and
-//! old entries of the audit.
+//! Tally: counts what attempts came to into hours and totals per target, and forgets old hours, old
+//! entries of the audit and old replays.
 //!
 //! Only the leader counts; should two do so for a moment, each attempt is still counted once.
 
@@ -14,7 +14,7 @@ use crate::{BUDGET, leader::Leadership};
 /// Tallies of one statement; each holds as many attempts as a worker ended at one stroke.
 const BATCH: i64 = 1000;
 
-/// Hours, or entries of the audit, that one statement removes.
+/// Hours, entries of the audit, or replays that one statement removes.
 const PURGED_MAX: i64 = 1000;
 
 /// Counts tallies.
@@ -34,10 +34,12 @@ pub struct Report {
     pub purged: i64,
     /// Entries of the audit that were removed.
     pub entries: u64,
+    /// Replays that were removed.
+    pub replays: u64,
 }
 
 impl Tally {
-    /// Keeps hours and the audit for `retention`.
+    /// Keeps hours, the audit and replays for `retention`.
     #[must_use]
     pub fn new(queue: Queue, leadership: Arc<Leadership>, retention: Duration) -> Self {
         Self {
@@ -80,6 +82,10 @@ impl Tally {
             if purged < PURGED_MAX.unsigned_abs() {
                 break;
             }
+        }
+        if self.may_go_on(until) {
+            let purged = self.queue.purge_replays(self.retention, PURGED_MAX).await;
+            report.replays = purged.context("removing old replays")?;
         }
         Ok(report)
     }

@@ -9,7 +9,7 @@ use crate::{
     exit::Failure,
     health, jobs, migrate,
     output::{Format, Output},
-    queues, receiver, targets,
+    queues, receiver, replays, targets,
 };
 
 /// Exit codes, as `--help` shows them.
@@ -41,6 +41,8 @@ enum Command {
     Enqueue(Box<enqueue::EnqueueArgs>),
     /// Look at jobs, stop them, put them back.
     Jobs(jobs::JobsArgs),
+    /// Look at replays that were asked for with `hook jobs replay`, and stop them.
+    Replays(replays::ReplaysArgs),
     /// Look at destinations, hold them back, set their limits.
     Targets(targets::TargetsArgs),
     /// Show how many jobs are where.
@@ -72,6 +74,7 @@ impl Cli {
             Command::Migrate(args) => migrate::run(args, output),
             Command::Enqueue(args) => enqueue::run(*args, output),
             Command::Jobs(args) => jobs::run(args, output),
+            Command::Replays(args) => replays::run(args, output),
             Command::Targets(args) => targets::run(args, output),
             Command::Queues(args) => queues::run(args, output),
             Command::Config(args) => config::run(args, output),

@@ -7,6 +7,7 @@ use crate::{
     api::{Api, ApiArgs, Query, segment},
     exit::Failure,
     output::{Output, Table, cell},
+    replays,
 };
 
 /// Jobs of one request, when all of them are asked for.
@@ -48,13 +49,12 @@ enum Command {
         /// The job's id.
         id: String,
     },
-    /// Put many finished jobs back, at a bounded rate.
+    /// Put many finished jobs back, at a bounded rate; goes on when this command is interrupted.
     Replay {
         #[command(flatten)]
         filter: Filter,
-        /// How many at most.
-        #[arg(long, value_name = "N", default_value_t = 1000)]
-        limit: usize,
+        #[command(flatten)]
+        start: replays::Start,
     },
 }
 
@@ -77,6 +77,21 @@ struct Filter {
     to: Option<String>,
 }
 
+impl Filter {
+    fn json(self) -> Value {
+        let fields = [
+            ("status", self.status),
+            ("target", self.target),
+            ("queue", self.queue),
+            ("from", self.from),
+            ("to", self.to),
+        ];
+        let given = fields.into_iter();
+        let given = given.filter_map(|(name, value)| Some((name.to_owned(), value?.into())));
+        Value::Object(given.collect())
+    }
+}
+
 pub(crate) fn run(args: JobsArgs, output: Output) -> Result<(), Failure> {
     let api = args.api.api()?;
     match args.command {
@@ -88,7 +103,7 @@ pub(crate) fn run(args: JobsArgs, output: Output) -> Result<(), Failure> {
         }
         Command::Retry { id } => act(&api, &id, "retry", output),
         Command::Cancel { id } => act(&api, &id, "cancel", output),
-        Command::Replay { filter, limit } => replay(&api, &filter, limit, output),
+        Command::Replay { filter, start } => replays::start(&api, start, filter.json(), output),
     }
 }
 
@@ -134,35 +149,6 @@ fn act(api: &Api, id: &str, action: &str, output: Output) -> Result<(), Failure>
     let job = api.post(&format!("/v1/jobs/{}/{action}", segment(id)), &Value::Null)?;
     let text = format!("{} is {}", cell(&job["id"]), cell(&job["status"]));
     output.result(&text, &job)
-}
-
-fn replay(api: &Api, filter: &Filter, limit: usize, output: Output) -> Result<(), Failure> {
-    let mut left = limit;
-    let mut more = true;
-    // One request puts back what it can within a second or so.
-    while more && left > 0 {
-        let mut wanted = json!({ "limit": left });
-        let fields = [
-            ("status", &filter.status),
-            ("target", &filter.target),
-            ("queue", &filter.queue),
-            ("from", &filter.from),
-            ("to", &filter.to),
-        ];
-        for (name, value) in fields {
-            if let Some(value) = value {
-                wanted[name] = value.as_str().into();
-            }
-        }
-        let answer = api.post("/v1/jobs/replay", &wanted)?;
-        let replayed = answer["replayed"].as_u64().unwrap_or(0);
-        let replayed = usize::try_from(replayed).unwrap_or(usize::MAX);
-        left = left.saturating_sub(replayed);
-        more = replayed > 0 && answer["more"].as_bool().unwrap_or(false);
-    }
-    let replayed = limit - left;
-    let text = format!("put back {replayed} jobs");
-    output.result(&text, &json!({ "replayed": replayed, "more": more }))
 }
 
 /// One job for people: its fields, then one line for each attempt.

@@ -23,8 +23,11 @@ mod health;
 mod jobs;
 mod migrate;
 mod output;
+mod pace;
+mod progress;
 mod queues;
 mod receiver;
+mod replays;
 mod settings;
 mod targets;
 

@@ -115,6 +115,7 @@ async fn every_route_answers_as_it_is_described() {
     let delivered = enqueue(&mut api, &sink.url("/")).await;
     fail(&stack).await;
     jobs(&mut api, &delivered).await;
+    replays(&mut api, &sink.url("/")).await;
     targets(&mut api).await;
     secrets(&mut api).await;
     for route in ["/", "/openapi.json", "/page.css", "/page.js"] {
@@ -233,16 +234,39 @@ async fn jobs(api: &mut Described<'_>, delivered: &str) {
     .await;
     api.ask(Method::POST, retry, "/v1/jobs/none/retry", None)
         .await;
-    let replay = "/v1/jobs/replay";
-    let which = json!({"status": "cancelled", "limit": 5});
-    api.ask(Method::POST, replay, replay, Some(which)).await;
-    api.ask(
-        Method::POST,
-        replay,
-        replay,
-        Some(json!({"status": "running"})),
+}
+
+async fn replays(api: &mut Described<'_>, url: &str) {
+    let jobs = vec![json!({"url": url, "target": "replayed.example"}); 60];
+    let batch = json!({"jobs": jobs});
+    let stored = api.stack.post("/v1/jobs/batch", &batch).await;
+    assert_eq!(stored.status, 202);
+    let completed = "/v1/jobs?status=completed&target=replayed.example&limit=60";
+    wait_for(
+        LIMIT,
+        async || api.stack.get(completed).await.json(),
+        |page| page["jobs"][59].is_object(),
     )
     .await;
+    // A minute's worth of jobs: it is under way for as long as it is looked at.
+    let start = "/v1/jobs/replay";
+    let which = json!({"status": "completed", "target": "replayed.example", "rate_per_second": 1});
+    let replay = api.ask(Method::POST, start, start, Some(which)).await;
+    let which = json!({"status": "running"});
+    api.ask(Method::POST, start, start, Some(which)).await;
+    let id = replay["id"].as_str().expect("an id");
+    let list = "/v1/replays";
+    for query in ["", "?limit=1", "?cursor=no"] {
+        api.ask(Method::GET, list, &format!("{list}{query}"), None)
+            .await;
+    }
+    for (method, rest) in [(Method::GET, ""), (Method::POST, "/cancel")] {
+        for id in [id, "none"] {
+            let pattern = format!("{list}/{{id}}{rest}");
+            let path = format!("{list}/{id}{rest}");
+            api.ask(method.clone(), &pattern, &path, None).await;
+        }
+    }
 }
 
 async fn targets(api: &mut Described<'_>) {

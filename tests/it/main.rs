@@ -33,6 +33,7 @@ mod observed;
 mod orphans;
 mod page;
 mod poison;
+mod replays;
 mod restarts;
 mod retries;
 mod rows;

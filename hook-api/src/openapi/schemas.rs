@@ -19,6 +19,8 @@ use super::{
 };
 use crate::audit::Action;
 
+mod replays;
+
 /// Every schema by its name.
 pub(super) fn all() -> Value {
     let mut all = Map::new();
@@ -40,7 +42,7 @@ fn requests() -> Vec<(&'static str, Value)> {
             )]),
         ),
         ("Webhook", webhook()),
-        ("Replay", replay()),
+        ("NewReplay", replays::asked()),
         (
             "TargetChange",
             optional(&[
@@ -123,23 +125,9 @@ fn webhook() -> Value {
     schema
 }
 
-fn replay() -> Value {
-    optional(&[
-        (
-            "status",
-            json!({"enum": ["failed", "cancelled", "completed"], "default": "failed"}),
-        ),
-        ("target", target()),
-        ("queue", queue()),
-        ("error_kind", error_kind()),
-        ("from", time()),
-        ("to", time()),
-        ("limit", whole(1, 100_000)),
-    ])
-}
-
 fn answers() -> Vec<(&'static str, Value)> {
     let mut all = jobs();
+    all.extend(replays::answers());
     all.extend(targets());
     all.extend(overview());
     all.extend([
@@ -211,7 +199,6 @@ fn jobs() -> Vec<(&'static str, Value)> {
         ("response_truncated", json!({"type": "boolean"})),
         ("worker", text()),
     ];
-    let replayed = [("replayed", count()), ("more", json!({"type": "boolean"}))];
     vec![
         ("Placed", object(&placed)),
         ("PlacedJobs", object(&[("jobs", list(reference("Placed")))])),
@@ -225,7 +212,6 @@ fn jobs() -> Vec<(&'static str, Value)> {
             ]),
         ),
         ("Attempt", object(&attempt)),
-        ("Replayed", object(&replayed)),
     ]
 }
 

@@ -9,17 +9,15 @@ use hook_common::{
     job::NewJob,
     problem::{Code, Problem, Problems},
 };
-use http::{HeaderMap, StatusCode};
+use http::StatusCode;
 
-use super::{Answer, Shared, json};
+use super::{Answer, Shared, json, key_of};
 use crate::{
     admission::{Access, Content, is_lines},
     app::App,
     group_commit::{NotPlaced, Placed},
     problem::{Changes, Refusal},
 };
-
-const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
 /// `POST /v1/jobs`
 pub(super) async fn one(State(app): Shared, request: Request) -> Answer {
@@ -146,18 +144,6 @@ fn keys_reused(places: &[usize], shape: Shape) -> Refusal {
     problems
         .into_rejection()
         .map_or_else(Refusal::internal, Refusal::from)
-}
-
-/// The `Idempotency-Key` header, if there is one.
-fn key_of(headers: &HeaderMap) -> Result<Option<&str>, Refusal> {
-    let Some(value) = headers.get(IDEMPOTENCY_KEY) else {
-        return Ok(None);
-    };
-    let key = std::str::from_utf8(value.as_bytes()).map_err(|_| {
-        let detail = "the Idempotency-Key header must be UTF-8";
-        Problem::new(Code::FieldInvalid, "/idempotency_key", detail)
-    })?;
-    Ok(Some(key))
 }
 
 fn answer_one(placed: &Placed) -> Response {

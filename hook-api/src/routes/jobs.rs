@@ -1,25 +1,21 @@
-//! Jobs: look at one or many, stop one, put one or many back.
-
-use std::time::Duration;
+//! Jobs: look at one or many, stop one, put one back.
 
 use axum::extract::{Path, Request, State, rejection::PathRejection};
 use hook_common::{
-    job::{ErrorKind, JobId, QueueName, Status},
+    job::{JobId, QueueName},
     problem::Code,
-    queue::{JobFilter, JobView, ReplayBatch},
+    queue::{JobFilter, JobView},
     target::Target,
 };
 use http::StatusCode;
 use serde::Serialize;
 use serde_json::json;
-use tokio::time::Instant;
 
-use super::{Answer, Shared, asked, json_of, segment};
+use super::{Answer, Shared, json_of, segment};
 use crate::{
-    admission::{Access, Content},
+    admission::Access,
     app::App,
     audit::Action,
-    fields::Fields,
     problem::{Changes, Refusal},
     query::Query,
     view::{JobJson, Shown},
@@ -29,16 +25,6 @@ use crate::{
 pub(super) const PAGE_JOBS: usize = 50;
 /// Most jobs of one page.
 pub(super) const PAGE_JOBS_MAX: usize = 500;
-/// Jobs of one replay, unless asked for otherwise.
-const REPLAY_JOBS: usize = 1000;
-/// Most jobs of one replay.
-const REPLAY_JOBS_MAX: usize = 100_000;
-/// Jobs that one statement of a replay puts back.
-const REPLAY_BATCH_JOBS: usize = 250;
-/// A replay answers within this, with what it has put back until then.
-const REPLAY_LIMIT: Duration = Duration::from_secs(1);
-/// Replayed jobs fall due so far apart: 100 a second.
-const REPLAY_SPACING: Duration = Duration::from_millis(10);
 
 type JobPath = Result<Path<String>, PathRejection>;
 
@@ -134,73 +120,6 @@ pub(super) async fn retry(State(app): Shared, path: JobPath, request: Request) -
         "only a finished job whose time to live is not over can be attempted again",
     )
     .await
-}
-
-#[derive(Serialize)]
-struct ReplayJson {
-    replayed: usize,
-    /// Whether there may be more jobs that match.
-    more: bool,
-}
-
-/// `POST /v1/jobs/replay`
-pub(super) async fn replay(State(app): Shared, request: Request) -> Answer {
-    let admission = &app.admission;
-    let admitted = admission
-        .with_body(request, Access::Manage, Content::Json)
-        .await?;
-    let mut fields = Fields::of(&admitted.body)?;
-    let status = fields.word("status", "must be failed, cancelled or completed", finished);
-    let filter = JobFilter {
-        status,
-        target: fields.target("target"),
-        queue: fields.word("queue", "must be primary or degraded", QueueName::from_word),
-        from: fields.time("from"),
-        to: fields.time("to"),
-    };
-    let expected = "must be an error kind, such as timeout";
-    let error_kind = fields.word("error_kind", expected, ErrorKind::from_word);
-    let limit = fields
-        .whole("limit", 1..=REPLAY_JOBS_MAX)
-        .unwrap_or(REPLAY_JOBS);
-    fields.finish()?;
-    let status = status.unwrap_or(Status::Failed);
-    let subject = filter.target.as_ref().map_or("", Target::as_str);
-    let asked = asked(&admitted.body);
-    app.record(&admitted.parts, Action::ReplayJobs, subject, &asked)
-        .await?;
-
-    let begun = Instant::now();
-    let mut replayed = 0;
-    let mut more = true;
-    while replayed < limit && begun.elapsed() < REPLAY_LIMIT {
-        let batch = ReplayBatch {
-            limit: REPLAY_BATCH_JOBS.min(limit - replayed),
-            after: spaced(replayed),
-            spacing: REPLAY_SPACING,
-        };
-        let putting = app.queue.replay(status, &filter, error_kind, batch);
-        let put_back = app.ask(Changes::Something, putting).await?;
-        replayed += put_back.len();
-        app.waker
-            .wake(put_back.iter().map(|target| (QueueName::Degraded, *target)));
-        if put_back.len() < batch.limit {
-            more = false;
-            break;
-        }
-    }
-    Ok(json_of(StatusCode::OK, &ReplayJson { replayed, more }))
-}
-
-fn finished(word: &str) -> Option<Status> {
-    Status::from_word(word).filter(|status| match status {
-        Status::Completed | Status::Failed | Status::Cancelled => true,
-        Status::Available | Status::Running => false,
-    })
-}
-
-fn spaced(jobs: usize) -> Duration {
-    REPLAY_SPACING.saturating_mul(u32::try_from(jobs).unwrap_or(u32::MAX))
 }
 
 async fn find(app: &App, id: JobId, with_body: bool) -> Result<JobView, Refusal> {

@@ -8,7 +8,7 @@ use axum::{
 };
 use serde_json::{Value, json};
 
-use super::{audit, description, enqueue, jobs, overview, page, queues, secrets, targets};
+use super::{audit, description, enqueue, jobs, overview, page, queues, replays, secrets, targets};
 use crate::{
     app::App,
     openapi::{
@@ -37,6 +37,7 @@ pub(crate) fn all() -> Vec<Route> {
     let mut all = enqueuing();
     all.extend(looking_at_jobs());
     all.extend(changing_jobs());
+    all.extend(about_replays());
     all.extend(about_targets());
     all.extend(about_secrets());
     all.extend(about_the_whole());
@@ -117,12 +118,11 @@ fn page() -> Vec<Route> {
 
 fn enqueuing() -> Vec<Route> {
     let enqueues = |operation: Operation| operation.refuses(409).refuses(429);
-    let key = || json!({"type": "string", "minLength": 1, "maxLength": 255});
     vec![
         Route::new(
             enqueues(post("/v1/jobs", "enqueue"))
                 .says("Stores a job; answers once it is durable. 200 is the first job's answer again.")
-                .header("idempotency-key", key())
+                .header("idempotency-key", parts::name())
                 .takes("NewJob")
                 .answers(202, "Placed")
                 .answers(200, "Placed"),
@@ -138,7 +138,7 @@ fn enqueuing() -> Vec<Route> {
         Route::new(
             enqueues(post("/webhook", "enqueueOlder"))
                 .says("Stores a job in the older shape.")
-                .header("idempotency-key", key())
+                .header("idempotency-key", parts::name())
                 .takes("Webhook")
                 .answers(200, "WebhookPlaced"),
             enqueue::legacy,
@@ -191,12 +191,48 @@ fn changing_jobs() -> Vec<Route> {
                 .refuses(409),
             jobs::cancel,
         ),
+    ]
+}
+
+fn about_replays() -> Vec<Route> {
+    vec![
         Route::new(
             post("/v1/jobs/replay", "replayJobs")
-                .says("Puts finished jobs back into the degraded queue, at a bounded rate.")
-                .takes("Replay")
-                .answers(200, "Replayed"),
-            jobs::replay,
+                .says(
+                    "Has finished jobs put back into the degraded queue, at a bounded rate. 200 is \
+                     the replay that was started with this key before.",
+                )
+                .header("idempotency-key", parts::name())
+                .takes("NewReplay")
+                .answers(202, "Replay")
+                .answers(200, "Replay")
+                .refuses(409),
+            replays::start,
+        ),
+        Route::new(
+            get("/v1/replays", "listReplays")
+                .says("Lists replays, the latest first.")
+                .query(
+                    "limit",
+                    limit(replays::PAGE_REPLAYS, replays::PAGE_REPLAYS_MAX),
+                )
+                .query("cursor", json!({"type": "string", "format": "uuid"}))
+                .answers(200, "Replays"),
+            replays::list,
+        ),
+        Route::new(
+            get("/v1/replays/{id}", "getReplay")
+                .says("Shows how far a replay has come.")
+                .answers(200, "Replay"),
+            replays::get,
+        ),
+        Route::new(
+            post("/v1/replays/{id}/cancel", "cancelReplay")
+                .says("Stops a replay that is under way; jobs that are back stay back.")
+                .action()
+                .answers(200, "Replay")
+                .refuses(409),
+            replays::cancel,
         ),
     ]
 }

@@ -19,8 +19,8 @@ async fn entries(api: &Api, query: &str) -> Value {
 /// A change: method, path, body, and the action and subject of its entry.
 type Asked = (&'static str, String, String, &'static str, String);
 
-/// Each change once, of the job `id` and of others.
-fn changes(id: &str) -> Vec<Asked> {
+/// Each change once, of the job `id`, the replay `replay` and of others.
+fn changes(id: &str, replay: &str) -> Vec<Asked> {
     let of = |method, path: &str, body: &str, action, subject: &str| -> Asked {
         (
             method,
@@ -42,6 +42,13 @@ fn changes(id: &str) -> Vec<Asked> {
         of("POST", &format!("{job}/cancel"), "", "cancel_job", id),
         of("POST", &format!("{job}/retry"), "", "retry_job", id),
         of("POST", "/v1/jobs/replay", which, "replay_jobs", "a.example"),
+        of(
+            "POST",
+            &format!("/v1/replays/{replay}/cancel"),
+            "",
+            "cancel_replay",
+            replay,
+        ),
         of(
             "POST",
             &format!("{target}/pause"),
@@ -84,7 +91,12 @@ async fn every_change_leaves_an_entry_without_secrets() {
     let sent = [JSON, ("authorization", "Bearer sesame")];
     let job = format!(r#"{{"url":"{URL}"}}"#);
     let answer = api.send("POST", "/v1/jobs", &sent, job.as_bytes()).await;
-    let changes = changes(answer.json["id"].as_str().unwrap());
+    let replay = api.send("POST", "/v1/jobs/replay", &sent, b"{}").await;
+    assert_eq!(replay.json["requested_by"].as_str().unwrap().len(), 8);
+    let changes = changes(
+        answer.json["id"].as_str().unwrap(),
+        replay.json["id"].as_str().unwrap(),
+    );
     for (method, path, body, ..) in &changes {
         let answer = api.send(method, path, &sent, body.as_bytes()).await;
         assert!(answer.status < 300, "{path}: {answer:?}");
@@ -96,8 +108,8 @@ async fn every_change_leaves_an_entry_without_secrets() {
 
     let all = entries(&api, "").await;
     let list = all["entries"].as_array().unwrap();
-    assert_eq!(list.len(), changes.len(), "{all}");
-    for (entry, (_, _, body, action, subject)) in list.iter().rev().zip(&changes) {
+    assert_eq!(list.len(), 1 + changes.len(), "{all}");
+    for (entry, (_, _, body, action, subject)) in list.iter().rev().skip(1).zip(&changes) {
         assert_eq!(
             (&entry["action"], &entry["subject"], &entry["detail"]),
             (&json!(action), &json!(subject), &detail(action, body))
@@ -114,6 +126,6 @@ async fn every_change_leaves_an_entry_without_secrets() {
     let first = entries(&api, "?limit=5").await;
     let cursor = first["next_cursor"].as_str().unwrap();
     let rest = entries(&api, &format!("?limit=5&cursor={cursor}")).await;
-    assert_eq!(rest["entries"].as_array().unwrap().len(), 3);
+    assert_eq!(rest["entries"].as_array().unwrap().len(), list.len() - 5);
     assert_eq!(rest["next_cursor"], Value::Null);
 }

@@ -1,79 +1,122 @@
-//! Putting many finished jobs back.
+//! Asking for many finished jobs to be put back. That they are is tested with the janitor.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::kit::{Api, URL};
+use super::kit::Api;
 
-#[tokio::test]
-async fn failed_jobs_go_back_into_the_degraded_queue_at_a_rate() {
-    let api = Api::start().await;
-    let mut of = Vec::new();
-    for n in 0..12 {
-        let host = if n < 9 { "a.example" } else { "b.example" };
-        let id = api
-            .enqueue(&format!(r#"{{"url":"https://{host}/"}}"#))
-            .await;
-        api.finish(&id, if n == 0 { 2 } else { 3 }).await;
-        of.push(id);
-    }
-    let body = json!({"status": "failed", "target": "a.example", "limit": 5}).to_string();
-    let answer = api.post("/v1/jobs/replay", &body).await;
-    assert_eq!(
-        answer.json,
-        json!({"replayed": 5, "more": true}),
-        "{answer:?}"
-    );
-    let body = json!({"status": "failed", "target": "a.example"}).to_string();
-    let answer = api.post("/v1/jobs/replay", &body).await;
-    assert_eq!(
-        answer.json,
-        json!({"replayed": 3, "more": false}),
-        "{answer:?}"
-    );
-    let rows: Vec<(String, i16, i32, i16)> = sqlx::query_as(
-        "SELECT job_id::text, tier, attempt, bucket FROM hook.ready ORDER BY run_at",
-    )
-    .fetch_all(&api.pool)
-    .await
-    .unwrap();
-    assert_eq!(rows.len(), 8);
-    assert!(
-        rows.iter()
-            .all(|(_, tier, attempt, bucket)| (*tier, *attempt, *bucket) == (1, 0, -1))
-    );
-    let spread_ms: f64 = sqlx::query_scalar(
-        "SELECT extract(epoch FROM max(run_at) - min(run_at))::float8 * 1000 FROM hook.ready",
-    )
-    .fetch_one(&api.pool)
-    .await
-    .unwrap();
-    assert!(spread_ms >= 30.0, "{spread_ms}");
-    let job = api.get(&format!("/v1/jobs/{}", of[1])).await.json;
-    assert_eq!(
-        (&job["status"], &job["queue"]),
-        (&json!("available"), &json!("degraded"))
-    );
-    assert_eq!(job["attempts"].as_array().unwrap().len(), 1);
-    // Nothing was lost on the way.
-    assert_eq!(api.rows().await, 12);
+const ROUTE: &str = "/v1/jobs/replay";
+
+async fn start(api: &Api, body: &Value) -> Value {
+    let answer = api.post(ROUTE, &body.to_string()).await;
+    assert_eq!(answer.status, 202, "{answer:?}");
+    answer.json
 }
 
 #[tokio::test]
-async fn completed_and_cancelled_jobs_can_be_replayed_too() {
+async fn a_replay_is_a_row_that_can_be_looked_at_and_stopped() {
     let api = Api::start().await;
-    let done = api.enqueue(&format!(r#"{{"url":"{URL}"}}"#)).await;
-    api.finish(&done, 2).await;
-    let stopped = api.enqueue(&format!(r#"{{"url":"{URL}"}}"#)).await;
-    api.send("POST", &format!("/v1/jobs/{stopped}/cancel"), &[], b"")
-        .await;
-    for status in ["completed", "cancelled"] {
-        let answer = api
-            .post("/v1/jobs/replay", &json!({"status": status}).to_string())
-            .await;
-        assert_eq!(answer.json["replayed"], 1, "{answer:?}");
+    let asked = json!({"status": "cancelled", "target": "a.example", "queue": "degraded",
+        "error_kind": "timeout", "from": "2026-01-31T12:00:00Z", "limit": 5, "rate_per_second": 7});
+    let replay = start(&api, &asked).await;
+    for (name, value) in asked.as_object().unwrap() {
+        let shown = replay[name]
+            .as_str()
+            .map(|text| text.replace(".000000Z", "Z"));
+        assert_eq!(
+            &shown.map_or(replay[name].clone(), Value::from),
+            value,
+            "{replay}"
+        );
     }
-    let answer = api.post("/v1/jobs/replay", "{}").await;
-    assert_eq!(answer.json, json!({"replayed": 0, "more": false}));
+    assert_eq!(replay["state"], "counting");
+    assert_eq!((&replay["total"], &replay["done"]), (&json!(0), &json!(0)));
+    let second = start(&api, &json!({})).await;
+    assert_eq!(
+        (
+            &second["status"],
+            &second["limit"],
+            &second["rate_per_second"]
+        ),
+        (&json!("failed"), &json!(1000), &json!(100))
+    );
+
+    let path = format!("/v1/replays/{}", replay["id"].as_str().unwrap());
+    assert_eq!(api.get(&path).await.json, replay);
+    let first_page = api.get("/v1/replays?limit=1").await.json;
+    assert_eq!(first_page["replays"], json!([second]));
+    let cursor = first_page["next_cursor"].as_str().unwrap();
+    let page = api
+        .get(&format!("/v1/replays?limit=1&cursor={cursor}"))
+        .await;
+    assert_eq!(page.json, json!({"replays": [replay], "next_cursor": null}));
+
+    let cancel = format!("{path}/cancel");
+    let stopped = api.send("POST", &cancel, &[], b"").await;
+    assert_eq!(
+        (stopped.status, &stopped.json["state"]),
+        (200, &json!("cancelled"))
+    );
+    api.send("POST", &cancel, &[], b"")
+        .await
+        .assert_problem(409, "state_conflict");
+    for path in [
+        "/v1/replays/none",
+        "/v1/replays/018bcfe5-687b-7fff-bfff-ffffffffffff",
+    ] {
+        api.get(path).await.assert_problem(404, "not_found");
+    }
+}
+
+#[tokio::test]
+async fn the_same_key_and_request_is_the_same_replay() {
+    let api = Api::start().await;
+    let json_type = ("content-type", "application/json");
+    let asked = json!({"target": "a.example", "from": "2026-01-31T12:00:00.123456Z"}).to_string();
+    let headers = [json_type, ("idempotency-key", "k")];
+    let first = api.send("POST", ROUTE, &headers, asked.as_bytes()).await;
+    let again = api.send("POST", ROUTE, &headers, asked.as_bytes()).await;
+    assert_eq!((first.status, again.status), (202, 200), "{again:?}");
+    assert_eq!(first.json, again.json);
+    // In the body it is the same key; the defaults written out are the same request.
+    let in_body = json!({"target": "a.example", "from": "2026-01-31T13:00:00.123456+01:00",
+        "status": "failed", "limit": 1000, "idempotency_key": "k"});
+    let again = api.post(ROUTE, &in_body.to_string()).await;
+    assert_eq!((again.status, again.json), (200, first.json));
+    let other = json!({"target": "b.example", "idempotency_key": "k"}).to_string();
+    api.post(ROUTE, &other)
+        .await
+        .assert_problem(409, "idempotency_key_reused");
+    let answer = api
+        .send("POST", ROUTE, &headers, br#"{"idempotency_key":"l"}"#)
+        .await;
+    answer.assert_names("/idempotency_key");
+    assert_eq!(
+        api.get("/v1/replays").await.json["replays"]
+            .as_array()
+            .unwrap()
+            .len(),
+        1
+    );
+}
+
+#[tokio::test]
+async fn no_more_than_twenty_are_under_way() {
+    let api = Api::start().await;
+    let mut first = Value::Null;
+    for _ in 0..20 {
+        first = start(
+            &api,
+            &json!({"idempotency_key": first["id"].as_str().unwrap_or("0")}),
+        )
+        .await;
+    }
+    api.post(ROUTE, "{}")
+        .await
+        .assert_problem(409, "state_conflict");
+    let id = first["id"].as_str().unwrap();
+    api.send("POST", &format!("/v1/replays/{id}/cancel"), &[], b"")
+        .await;
+    start(&api, &json!({})).await;
 }
 
 #[tokio::test]
@@ -83,40 +126,25 @@ async fn a_replay_refuses_what_it_does_not_understand() {
         (json!({"status": "running"}), "/status"),
         (json!({"limit": 0}), "/limit"),
         (json!({"limit": "5"}), "/limit"),
+        (json!({"rate_per_second": 1001}), "/rate_per_second"),
+        (json!({"rate_per_second": 0.5}), "/rate_per_second"),
         (json!({"from": "x"}), "/from"),
         (json!({"target": ""}), "/target"),
+        (json!({"idempotency_key": ""}), "/idempotency_key"),
+        (json!({"idempotency_key": "a\nb"}), "/idempotency_key"),
     ] {
-        let answer = api.post("/v1/jobs/replay", &body.to_string()).await;
+        let answer = api.post(ROUTE, &body.to_string()).await;
         answer.assert_problem(422, "field_invalid");
         answer.assert_names(pointer);
     }
-    api.post("/v1/jobs/replay", r#"{"oops":1}"#)
+    api.post(ROUTE, r#"{"oops":1}"#)
         .await
         .assert_problem(422, "unknown_field");
-    api.post("/v1/jobs/replay", r#"{"limit":1,"limit":2}"#)
+    api.post(ROUTE, r#"{"limit":1,"limit":2}"#)
         .await
         .assert_problem(400, "json_invalid");
-    api.post("/v1/jobs/replay", "[]")
+    api.post(ROUTE, "[]")
         .await
         .assert_problem(400, "json_invalid");
-}
-
-#[tokio::test]
-async fn jobs_whose_time_to_live_is_over_are_left_out() {
-    let api = Api::start().await;
-    let past = r#""scheduled_at":"2019-01-01T00:00:00Z","expires_at":"2020-01-01T00:00:00Z""#;
-    let over = format!(r#"{{"url":"{URL}",{past}}}"#);
-    let open = format!(r#"{{"url":"{URL}","ttl_ms":3600000}}"#);
-    for job in [&over, &open, &over] {
-        let id = api.enqueue(job).await;
-        api.finish(&id, 3).await;
-    }
-    let answer = api.post("/v1/jobs/replay", r#"{"status":"failed"}"#).await;
-    assert_eq!(
-        answer.json,
-        json!({"replayed": 1, "more": false}),
-        "{answer:?}"
-    );
-    let left = api.get("/v1/jobs?status=failed").await;
-    assert_eq!(left.json["jobs"].as_array().unwrap().len(), 2);
+    assert_eq!(api.get("/v1/replays").await.json["replays"], json!([]));
 }

@@ -349,6 +349,7 @@ impl Judge<'_> {
 }
 
 /// Whether `text` has 1 to 255 printable characters.
-fn is_name(text: &str) -> bool {
+#[must_use]
+pub fn is_name(text: &str) -> bool {
     !text.is_empty() && text.chars().count() <= NAME_CHARS_MAX && text.chars().all(is_printable)
 }

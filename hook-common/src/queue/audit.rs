@@ -51,10 +51,13 @@ const AUDIT: &str = "-- audit
 SELECT audit_id, at, action, subject, detail, token, remote FROM hook.audit
 WHERE shard = $1 AND audit_id < $2 ORDER BY audit_id DESC LIMIT $3";
 
+// Ids sort by time, so the oldest entries are all that has to be looked at.
 const PURGE_AUDIT: &str = "-- purge_audit
 DELETE FROM hook.audit WHERE shard = $1 AND audit_id IN (
-    SELECT audit_id FROM hook.audit WHERE shard = $1 AND at < now() - $2::bigint * interval '1 millisecond'
-    ORDER BY audit_id LIMIT $3 FOR UPDATE SKIP LOCKED)";
+    SELECT audit_id FROM (
+        SELECT audit_id, at FROM hook.audit WHERE shard = $1 ORDER BY audit_id LIMIT $3
+    ) AS oldest
+    WHERE at < now() - $2::bigint * interval '1 millisecond')";
 
 impl Queue {
     /// Records that a change was asked for.

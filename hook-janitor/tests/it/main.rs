@@ -9,5 +9,6 @@ mod measure;
 mod purge;
 mod races;
 mod reap;
+mod replay;
 mod support;
 mod tally;

@@ -4,6 +4,7 @@
 
 const REFRESH_MS = 3000;
 const RATE_WINDOW_MS = 60000;
+const REPLAY_LOOK_MS = 500;
 const $ = (id) => document.getElementById(id);
 const main = $("main");
 const state = { screen: "targets", argument: "", order: "", body: false, samples: [], last: "" };
@@ -125,21 +126,19 @@ async function setLimits(target) {
   await act("limits of " + target.target, () => api("PATCH", targetPath(target.target), change).then(() => ""));
 }
 
-// Puts failed jobs back in rounds: each request does as much as it can in its time.
+// Has failed jobs put back, and says how far that has come while this page is open.
 async function replay(which, count) {
   const about = which.error_kind ? " with " + which.error_kind : "";
   const text = number(count) + " failed jobs of " + which.target + about + " go back into the degraded queue, 100 a second.";
   if (await ask("Replay " + number(count) + " jobs?", text, [], "Replay " + number(count)) === null) return;
   await act("replay", async () => {
-    let done = 0;
-    for (let more = true; more && done < count;) {
-      const limit = Math.min(count - done, 100000);
-      const answer = await api("POST", "/v1/jobs/replay", { ...which, status: "failed", limit });
-      done += answer.replayed;
-      more = answer.more && answer.replayed > 0;
-      say("replayed " + number(done) + " of " + number(count));
+    let replay = await api("POST", "/v1/jobs/replay", { ...which, status: "failed", limit: Math.min(count, 100000) });
+    while (replay.finished_at === null) {
+      say("replayed " + number(replay.done) + " of " + number(Math.max(replay.total, replay.done)) + " jobs of " + which.target);
+      await new Promise((resolve) => setTimeout(resolve, REPLAY_LOOK_MS));
+      replay = await api("GET", "/v1/replays/" + replay.id);
     }
-    return "replayed " + number(done) + " jobs of " + which.target;
+    return "replayed " + number(replay.done) + " jobs of " + which.target + (replay.state === "cancelled" ? ", then cancelled" : "");
   });
 }
 

@@ -165,7 +165,7 @@ pub(super) const JANITOR_ONLY: &[Setting] = &[
         used_by: JANITOR,
         default: Text("90d"),
         form: parse::DURATION,
-        says: "How long the hourly numbers of each target stay, its total after its last attempt, and the record of changes by people.",
+        says: "How long the hourly numbers of each target stay, its total after its last attempt, the record of changes by people, and replays that have ended.",
         too_small: "an incident cannot be compared with the weeks before",
         too_large: "disk: about 100 bytes for each target and hour with attempts",
         mask: Mask::Nothing,
