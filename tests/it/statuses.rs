@@ -34,6 +34,8 @@ async fn del_03_rs_28_rs_29_rs_30_rs_31_rs_34_rs_36_rs_37_rs_40_the_table_of_sta
         .set("HOOK_WORKER_SLOTS", 64)
         .set("HOOK_RETRY_SCHEDULE", "2s")
         .set("HOOK_PENALTY_REFRESH", "300ms")
+        // On a busy machine any answer may be slow, and slowness is not what is judged here.
+        .set("HOOK_SLOW_AFTER", "10s")
         .start()
         .await;
     // As many as it takes for a host to be blamed, if it is to be; all at once, so that the retries of
