@@ -15,7 +15,9 @@
 //! - penalised targets get at most a fifth of the slots while healthy jobs wait, at most half
 //!   otherwise, and always a sixteenth, so that they hold a twentieth also between two picks; one
 //!   pick in eight begins with the worst of them;
-//! - retries get a tenth while first tries wait.
+//! - retries get a tenth while first tries wait;
+//! - while a dequeue for many jobs is under way, another may be made for other targets, so that a
+//!   busy target does not have the next job of a quiet one wait for Postgres.
 //!
 //! Deliberately absent: jobs. Only Postgres knows how many there are and hands them out.
 
@@ -55,6 +57,10 @@ const RETRY_SHARE: f64 = 0.1;
 /// One in so many picks begins with the worst of the penalised targets.
 const WORST_FIRST_EVERY: usize = 8;
 
+/// A dequeue for so many jobs may have another one beside it. Smaller ones are over sooner than it
+/// pays to split a batch.
+const LARGE_DEQUEUE: usize = 16;
+
 /// Targets remembered although they have nothing to do.
 const IDLE_TARGETS_MAX: usize = 50_000;
 
@@ -63,6 +69,15 @@ const IDLE_TARGETS_MAX: usize = 50_000;
 pub(crate) struct Pick {
     pub(crate) head: Head,
     wakes: u64,
+    // What its jobs are promised from.
+    standing: Standing,
+}
+
+impl Pick {
+    /// Jobs asked for.
+    pub(crate) fn take(&self) -> usize {
+        usize::try_from(self.head.take).expect("a take is never negative")
+    }
 }
 
 /// What a dequeue brought for one pick.
@@ -89,6 +104,8 @@ pub(crate) struct Heads {
     busy: HashSet<TargetId>,
     // Attempts by the standing of their targets.
     in_flight: [usize; 3],
+    // Jobs that dequeues under way may bring, likewise.
+    asked: [usize; 3],
     retry_credit: f64,
     penalised_turn: usize,
 }
@@ -131,6 +148,7 @@ impl Heads {
             later: BTreeSet::new(),
             busy: HashSet::new(),
             in_flight: [0; 3],
+            asked: [0; 3],
             retry_credit: 0.0,
             penalised_turn: 0,
         }
@@ -196,11 +214,13 @@ impl Heads {
 
     /// Puts a pick back whose dequeue failed.
     pub(crate) fn not_dequeued(&mut self, pick: &Pick, now: Duration) {
+        self.answered(pick);
         self.refile(pick.head.target_id, now);
     }
 
     /// Takes over what a dequeue brought for a pick.
     pub(crate) fn dequeued(&mut self, pick: &Pick, taken: Taken, now: Duration) {
+        self.answered(pick);
         let target_id = pick.head.target_id;
         let Some(entry) = self.targets.get_mut(&target_id) else {
             return;
@@ -220,6 +240,19 @@ impl Heads {
             entry.tokens_at = now;
         }
         self.refile(target_id, now);
+    }
+
+    /// True while dequeues for many jobs are under way.
+    pub(crate) fn asks_for_many(&self) -> bool {
+        self.asked.iter().sum::<usize>() >= LARGE_DEQUEUE
+    }
+
+    /// Notes that the dequeue with this pick is over.
+    fn answered(&mut self, pick: &Pick) {
+        self.asked[pick.standing as usize] -= pick.take();
+        if let Some(entry) = self.targets.get_mut(&pick.head.target_id) {
+            entry.asked = entry.asked.saturating_sub(1);
+        }
     }
 
     /// Notes that an attempt starts, and takes a slot for it.
@@ -317,7 +350,8 @@ impl Heads {
         let Some(entry) = self.targets.get_mut(&target_id) else {
             return;
         };
-        if entry.is_shut(now) {
+        // What a dequeue is asking for is put in line again when that is over.
+        if entry.is_shut(now) || entry.asked > 0 {
             return;
         }
         let level = usize::from(entry.level());

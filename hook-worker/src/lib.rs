@@ -28,6 +28,7 @@ pub mod client;
 mod config;
 pub mod delivery;
 pub mod egress_proxy;
+mod feed;
 mod finisher;
 mod heads;
 mod outgoing;
@@ -103,10 +104,9 @@ pub async fn run(config: Config, mut context: start::Context) -> anyhow::Result<
         finishing.await;
         drop(has_jobs);
     });
-    context.loops.spawn(
-        "delivery",
-        worker::feed(Arc::clone(&shared), attempts, stop),
-    );
+    context
+        .loops
+        .spawn("delivery", feed::feed(Arc::clone(&shared), attempts, stop));
     spawn_listener(&mut context, &shared, in_hand);
     spawn_sweep(&mut context, &shared);
     spawn_penalties(&mut context, &shared, &penalties);

@@ -50,6 +50,8 @@ pub(super) struct Entry {
     pub(super) waits_in: [Option<usize>; 2],
     pub(super) lendable: bool,
     pub(super) stalled: bool,
+    /// Its heads that a dequeue under way asks for.
+    pub(super) asked: u8,
     pub(super) wakes: u64,
     pub(super) tokens: f64,
     pub(super) tokens_at: Duration,

@@ -14,7 +14,7 @@ struct Picking {
     picks: Vec<Pick>,
     // Jobs that may still be asked for.
     left: usize,
-    // Jobs asked for, by the standing of their target.
+    // Jobs asked for, here and by the dequeue under way, by the standing of their target.
     promised: [usize; 3],
     now: Duration,
 }
@@ -26,9 +26,7 @@ impl Picking {
             .picks
             .iter()
             .filter(|pick| pick.head.target_id == target_id);
-        of_target
-            .map(|pick| usize::try_from(pick.head.take).expect("a take is never negative"))
-            .sum()
+        of_target.map(Pick::take).sum()
     }
 
     /// Runs `fill` with at most `room` jobs to ask for.
@@ -45,20 +43,23 @@ impl Picking {
 
 impl Heads {
     /// Chooses the heads of the next dequeue, for at most `limit` jobs; never more than the free
-    /// slots, and each head at most once.
+    /// slots, each head at most once, and no target that another dequeue is asking for. Every pick
+    /// must be given back with [`Heads::dequeued`] or [`Heads::not_dequeued`].
     pub(crate) fn pick(&mut self, limit: usize, now: Duration) -> Vec<Pick> {
+        let asked: usize = self.asked.iter().sum();
         self.promote_due(now);
         self.unstall(limit, now);
-        let free = self.settings.slots.saturating_sub(self.in_flight());
+        let free = self.settings.slots.saturating_sub(self.in_flight() + asked);
         let mut picking = Picking {
             picks: Vec::new(),
             left: limit.min(free),
-            promised: [0; 3],
+            promised: self.asked,
             now,
         };
 
         let penalised = self.in_flight[Standing::Penalised as usize];
-        let floor = share(self.settings.slots, 16).saturating_sub(penalised);
+        let floor = share(self.settings.slots, 16)
+            .saturating_sub(penalised + self.asked[Standing::Penalised as usize]);
         picking.within(floor, |picking| self.pick_penalised(picking));
         self.pick_retry_share(&mut picking);
         for class in Class::ALL {
@@ -70,7 +71,18 @@ impl Heads {
             .saturating_sub(penalised + picking.promised[Standing::Penalised as usize])
             .min(self.room_beside_proven(&picking));
         picking.within(ceiling, |picking| self.pick_penalised(picking));
+        self.note_asked(&picking.picks);
         picking.picks
+    }
+
+    /// Notes that a dequeue asks for these.
+    fn note_asked(&mut self, picks: &[Pick]) {
+        for pick in picks {
+            if let Some(entry) = self.targets.get_mut(&pick.head.target_id) {
+                entry.asked += 1;
+            }
+            self.asked[pick.standing as usize] += pick.take();
+        }
     }
 
     /// Puts targets back that had to wait for the allowance of the unproven.
@@ -156,6 +168,10 @@ impl Heads {
             lane.waiting -= 1;
             let fair = picking.left.div_ceil(waiting);
             waiting -= 1;
+            // It is put in line again when the dequeue that asks for it is over.
+            if entry.asked > 0 {
+                continue;
+            }
             if usize::from(entry.level()) == level && entry.is_open(class, picking.now) {
                 self.pick_target(target_id, class, fair, picking);
             } else {
@@ -227,7 +243,7 @@ impl Heads {
                     continue;
                 };
                 entry.lendable = false;
-                if !entry.may_borrow(&self.settings, picking.now) {
+                if entry.asked > 0 || !entry.may_borrow(&self.settings, picking.now) {
                     continue;
                 }
                 let open = Class::ALL.map(|class| entry.is_open(class, picking.now));
@@ -289,6 +305,7 @@ impl Heads {
                     low: line.low,
                 },
                 wakes: entry.wakes,
+                standing: entry.standing(picking.now),
             });
             picking.left -= take;
             picking.promised[entry.standing(picking.now) as usize] += take;

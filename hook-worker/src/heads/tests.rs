@@ -8,7 +8,7 @@ use hook_common::{
 };
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 
-use super::{Heads, Slot, Taken};
+use super::{Heads, Pick, Slot, Taken};
 use crate::policy::{Directive, Levels, PolicySettings};
 
 mod caps;

@@ -178,3 +178,59 @@ fn a_rate_is_kept_over_time() {
         "{started} attempts in 10 s at 5/s"
     );
 }
+
+#[test]
+fn a_second_dequeue_asks_for_other_targets_and_within_the_slots_that_are_left() {
+    let mut world = World::new(400);
+    let busy = world.wake(1);
+    world.prove(busy);
+    world.wake(1);
+    let first = world.heads.pick(50, world.now);
+    assert!(first.iter().all(|pick| pick.head.target_id == busy));
+    let asked: usize = first.iter().map(Pick::take).sum();
+    assert!(world.heads.asks_for_many(), "{asked}");
+    let quiet = world.wake(2);
+    world.wake(1);
+    let second = world.heads.pick(50, world.now);
+    assert!(second.iter().all(|pick| pick.head.target_id == quiet));
+    assert!(!second.is_empty());
+    let beside: usize = second.iter().map(Pick::take).sum();
+    assert!(asked + beside <= 400, "{asked} + {beside}");
+    // While both are under way nobody is left to be asked.
+    assert!(world.heads.pick(50, world.now).is_empty());
+    for pick in &second {
+        world.heads.not_dequeued(pick, world.now);
+    }
+    let again = world.heads.pick(50, world.now);
+    assert!(again.iter().all(|pick| pick.head.target_id == quiet));
+    for pick in first.iter().chain(&again) {
+        world.heads.not_dequeued(pick, world.now);
+    }
+    let targets: Vec<TargetId> = world
+        .heads
+        .pick(50, world.now)
+        .iter()
+        .map(|pick| pick.head.target_id)
+        .collect();
+    assert!(targets.contains(&busy) && targets.contains(&quiet));
+}
+
+#[test]
+fn what_a_dequeue_may_bring_counts_against_the_shared_allowances() {
+    let mut world = World::new(40);
+    for target in 1..=40 {
+        world.wake(target);
+    }
+    let mut asked = 0;
+    loop {
+        let picks = world.heads.pick(10, world.now);
+        if picks.is_empty() {
+            break;
+        }
+        asked += picks.iter().map(Pick::take).sum::<usize>();
+    }
+    assert_eq!(
+        asked, 30,
+        "nobody is proven yet, and the last quarter is for those who are"
+    );
+}
