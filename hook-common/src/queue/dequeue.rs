@@ -112,7 +112,7 @@ pub struct Dequeued {
 // The probe must stay a nested loop over an index scan that stops at the limit: an ORDER BY on
 // the outside, or a join of the DELETE by key, would lock rows that are then dropped. The LIMIT
 // in the look-up of the job keeps it from being turned into a scan of all jobs. A plan test
-// (tests/queue/plans.rs) holds that.
+// (tests/it/queue/plans.rs) holds that.
 macro_rules! dequeue_sql {
     () => {
         "WITH pick AS MATERIALIZED (

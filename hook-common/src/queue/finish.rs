@@ -69,7 +69,7 @@ const RELEASE: i16 = 11;
 
 // One look-up by ctid for each result: a list of ctids, joined to the input, is compared with all of
 // it for each row once the plan is generic, which knows no length of an array. A plan test
-// (tests/queue/plans.rs) holds that.
+// (tests/it/queue/plans.rs) holds that.
 macro_rules! finish_sql {
     () => {
         "WITH input AS MATERIALIZED (

@@ -2,7 +2,7 @@
 
 use hook_common::config::Binary;
 
-use crate::kit::Kit;
+use super::kit::Kit;
 
 #[tokio::test]
 async fn a_rehearsal_changes_nothing() {

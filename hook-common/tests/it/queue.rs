@@ -1,7 +1,5 @@
 //! The queue against a real Postgres: every statement, every race, and the plans they run on.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
 mod kit;
 mod lifecycle;
 mod migrations;

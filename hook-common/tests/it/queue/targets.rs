@@ -13,7 +13,7 @@ use hook_common::{
 use sqlx::{Executor as _, PgPool, Row as _};
 use tokio::task::JoinSet;
 
-use crate::kit::{Kit, finish};
+use super::kit::{Kit, finish};
 
 const MINUTE: Duration = Duration::from_secs(60);
 

@@ -1,9 +1,5 @@
 //! Small versions of the load scenarios: every part of them runs, and what does not depend on how
 //! busy the machine is holds. Times and throughput are for `hook bench` itself.
-#![expect(
-    clippy::unwrap_used,
-    reason = "helpers of tests may fail loudly, as tests may"
-)]
 
 use std::process::Command;
 

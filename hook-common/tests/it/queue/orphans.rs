@@ -14,7 +14,7 @@ use hook_testkit::{
 use sqlx::{Connection as _, PgPool};
 use tokio::time::Instant;
 
-use crate::kit::{Kit, finish, reap};
+use super::kit::{Kit, finish, reap};
 
 /// What the leases of the kit are marked with.
 const NAME: &str = "test-worker";

@@ -9,7 +9,7 @@ use hook_common::{
 };
 use sqlx::{Executor as _, PgPool, Row as _};
 
-use crate::kit::{Kit, head, term};
+use super::kit::{Kit, head, term};
 
 /// Fills the ready table past the API: many jobs of few targets, and as many targets of one job.
 async fn fill(pool: &PgPool, jobs: i32, targets: i32) {

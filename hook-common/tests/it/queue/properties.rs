@@ -8,7 +8,7 @@ use hook_common::{
 };
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 
-use crate::kit::{Kit, finish, reap};
+use super::kit::{Kit, finish, reap};
 
 const TARGETS: [&str; 4] = ["a.test", "b.test", "c.test", "d.test"];
 

@@ -3,7 +3,7 @@
 use hook_common::{job::Status, queue::Next};
 use sqlx::{Executor as _, Row as _};
 
-use crate::kit::{Kit, Places, finish};
+use super::kit::{Kit, Places, finish};
 
 async fn refused(kit: &Kit, call: &'static str) -> String {
     let error = kit.pool.execute(sqlx::query(call)).await.expect_err(call);
@@ -341,7 +341,7 @@ async fn a_role_that_may_only_enqueue_can_do_nothing_else() {
 #[tokio::test]
 async fn the_statements_of_the_document_work() {
     let kit = Kit::new().await;
-    let document = include_str!("../../../docs/outbox.md");
+    let document = include_str!("../../../../docs/outbox.md");
     let blocks: Vec<&str> = document
         .split("```sql\n")
         .skip(1)

@@ -7,7 +7,7 @@ use hook_common::{
     queue::{Enqueued, Finished, Next},
 };
 
-use crate::kit::{Kit, Places, enqueue, finish, head, new_job, reap, term};
+use super::kit::{Kit, Places, enqueue, finish, head, new_job, reap, term};
 
 #[tokio::test]
 async fn a_delivered_job_ends_completed_with_its_attempt() {

@@ -1,9 +1,7 @@
 //! The way to Postgres, against a real server: what is waited for, what ends the start, what
 //! becomes of connections that are of no more use.
 
-mod db {
-    mod hygiene;
-    mod recovery;
-    mod startup;
-    mod support;
-}
+mod hygiene;
+mod recovery;
+mod startup;
+mod support;

@@ -10,7 +10,7 @@ use hook_common::{
 use hook_testkit::db::TestDb;
 use tokio::task::JoinSet;
 
-use crate::kit::{Kit, enqueue, finish, head, new_job, reap, term};
+use super::kit::{Kit, enqueue, finish, head, new_job, reap, term};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn workers_that_dequeue_at_once_never_share_a_job() {

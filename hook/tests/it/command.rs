@@ -1,8 +1,4 @@
 //! The command as people and scripts see it: what it prints, and its exit codes.
-#![expect(
-    clippy::unwrap_used,
-    reason = "helpers of tests may fail loudly, as tests may"
-)]
 
 use std::{
     net::{SocketAddr, TcpStream},

@@ -1,0 +1,4 @@
+//! The kit itself: what tests take for granted.
+
+mod db;
+mod stack;
