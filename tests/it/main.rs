@@ -17,6 +17,7 @@ mod bytes;
 mod canary;
 mod clocks;
 mod containers;
+mod crowded;
 mod dashboards;
 mod described;
 mod destinations;
