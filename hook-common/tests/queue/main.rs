@@ -11,4 +11,5 @@ mod plans;
 mod properties;
 mod races;
 mod rehearsals;
+mod statistics;
 mod targets;
