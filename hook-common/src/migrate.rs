@@ -2,17 +2,32 @@
 //!
 //! Every migration file is applied in a transaction of its own that first takes a
 //! transaction-level advisory lock: several machines may run this at one time, a killed run
-//! leaves no half of a file behind, and nothing leaks through a connection pooler. The history
-//! lives in `hook.migration`, beside the tables; nothing outside the schema is touched.
+//! leaves no half of a file behind, and nothing leaks through a connection pooler. A lock that is not
+//! granted at once is given up and asked for again later, because whatever runs would queue up
+//! behind the request. The history lives in `hook.migration`, beside the tables; nothing outside the schema is touched.
 
-use sqlx::{Connection, PgConnection, migrate::Migrator};
+use std::time::Duration;
+
+use sqlx::{
+    Connection, PgConnection,
+    migrate::{Migration, Migrator},
+};
 use thiserror::Error;
+use tokio::time::Instant;
+
+use crate::{db::Fault, lifecycle::Stop};
 
 /// The embedded migrations.
 pub static MIGRATOR: Migrator = sqlx::migrate!("../migrations");
 
 /// Serialises runs on one database: the bytes of "hook mig".
 const LOCK: i64 = i64::from_be_bytes(*b"hook mig");
+
+/// From giving a lock up to asking for it again, so that those who queued have their turn.
+const LOCK_AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// Locks are asked for again for so long in all.
+const LOCK_PATIENCE: Duration = Duration::from_secs(600);
 
 /// Why the schema could not be brought up to date.
 #[derive(Debug, Error)]
@@ -36,11 +51,7 @@ pub enum MigrateError {
 /// The schema version that this build needs.
 #[must_use]
 pub fn version_needed() -> i64 {
-    MIGRATOR
-        .iter()
-        .map(|migration| migration.version)
-        .max()
-        .unwrap_or(0)
+    newest(&MIGRATOR)
 }
 
 /// The newest applied version; `None` on a database without the schema.
@@ -70,15 +81,39 @@ pub async fn version_applied(connection: &mut PgConnection) -> sqlx::Result<Opti
 /// # Errors
 /// See [`MigrateError`]. Whatever was applied before the error stays applied.
 pub async fn run(connection: &mut PgConnection) -> Result<Vec<i64>, MigrateError> {
+    apply(connection, &MIGRATOR).await
+}
+
+/// As [`run`], with these migrations instead of the embedded ones.
+///
+/// # Errors
+/// As [`run`].
+pub async fn apply(
+    connection: &mut PgConnection,
+    migrations: &Migrator,
+) -> Result<Vec<i64>, MigrateError> {
+    let stop = Stop::manual(Duration::ZERO);
+    let begun = Instant::now();
     let mut applied = Vec::new();
-    while let Some(version) = apply_next(connection).await? {
-        applied.push(version);
+    loop {
+        match apply_next(connection, migrations).await {
+            Ok(Some(version)) => applied.push(version),
+            Ok(None) => return Ok(applied),
+            Err(MigrateError::Database(error))
+                if Fault::of(&error) == Fault::Conflict && begun.elapsed() < LOCK_PATIENCE =>
+            {
+                stop.pause(LOCK_AGAIN_AFTER).await;
+            }
+            Err(error) => return Err(error),
+        }
     }
-    Ok(applied)
 }
 
 /// Applies the first missing migration; `None` when there is none.
-async fn apply_next(connection: &mut PgConnection) -> Result<Option<i64>, MigrateError> {
+async fn apply_next(
+    connection: &mut PgConnection,
+    migrations: &Migrator,
+) -> Result<Option<i64>, MigrateError> {
     let mut transaction = connection.begin().await?;
     sqlx::query(
         "-- migrate_lock
@@ -99,7 +134,7 @@ async fn apply_next(connection: &mut PgConnection) -> Result<Option<i64>, Migrat
             checksum bytea NOT NULL,
             applied_at timestamptz NOT NULL DEFAULT now()
         );
-        SET LOCAL lock_timeout = '2s'",
+        SET LOCAL lock_timeout = '500ms'",
     )
     .execute(&mut *transaction)
     .await?;
@@ -110,7 +145,7 @@ async fn apply_next(connection: &mut PgConnection) -> Result<Option<i64>, Migrat
     .fetch_all(&mut *transaction)
     .await?;
 
-    let Some(migration) = first_missing(&history)? else {
+    let Some(migration) = first_missing(&history, migrations)? else {
         transaction.commit().await?;
         return Ok(None);
     };
@@ -131,17 +166,18 @@ async fn apply_next(connection: &mut PgConnection) -> Result<Option<i64>, Migrat
 }
 
 /// The first migration that is not in the history, which has to be one of this build.
-fn first_missing(
+fn first_missing<'a>(
     history: &[(i64, Vec<u8>)],
-) -> Result<Option<&'static sqlx::migrate::Migration>, MigrateError> {
-    let known = version_needed();
+    migrations: &'a Migrator,
+) -> Result<Option<&'a Migration>, MigrateError> {
+    let known = newest(migrations);
     if let Some(&(found, _)) = history.last()
         && found > known
     {
         return Err(MigrateError::TooNew { found, known });
     }
     let mut missing = None;
-    for migration in MIGRATOR.iter() {
+    for migration in migrations.iter() {
         match history
             .iter()
             .find(|(version, _)| *version == migration.version)
@@ -154,4 +190,9 @@ fn first_missing(
         }
     }
     Ok(missing)
+}
+
+fn newest(migrations: &Migrator) -> i64 {
+    let versions = migrations.iter().map(|migration| migration.version);
+    versions.max().unwrap_or(0)
 }

@@ -14,9 +14,10 @@ use crate::{
         Binary, CommonConfig, Reader,
         command_line::{self, Invocation, Vars},
     },
-    db::{Db, StartFault},
+    db::{Db, Fault, StartFault},
     lifecycle::{LoopFault, Loops, Signals, Stop},
-    logging, metrics,
+    logging::{self, Repeats},
+    metrics,
     metrics::process::BUILD_INFO,
     ops::{Ops, Readiness, Surface},
     periodic::{Heartbeats, Interval},
@@ -25,6 +26,8 @@ use crate::{
 
 /// How often a service learns whether the statements work that it cannot do without.
 const REHEARSE_EVERY: Duration = Duration::from_secs(1);
+/// From one try of a step of the start to the next.
+const INSIST_EVERY: Duration = Duration::from_secs(1);
 
 /// What a service is given once Postgres and the schema are there.
 #[derive(Debug)]
@@ -41,6 +44,38 @@ pub struct Context {
     pub heartbeats: Heartbeats,
     /// Where it starts its loops.
     pub loops: Loops,
+}
+
+impl Context {
+    /// Takes a step that the start cannot do without; one that fails for a reason that may pass is
+    /// repeated, since a start that gives up only begins anew.
+    ///
+    /// # Errors
+    /// When the step can never pass, or when the process was told to stop meanwhile.
+    pub async fn insist<T, Running>(&self, mut step: impl FnMut() -> Running) -> anyhow::Result<T>
+    where
+        Running: Future<Output = anyhow::Result<T>>,
+    {
+        let failures = Repeats::default();
+        loop {
+            let error = match step().await {
+                Ok(done) => return Ok(done),
+                Err(error) => error,
+            };
+            let fault = error.downcast_ref().map(|error| self.db.observe(error));
+            if !fault.is_some_and(Fault::may_pass_later) {
+                return Err(error);
+            }
+            if let Some(failures) = failures.due() {
+                let error = format!("{error:#}");
+                warn!(error, failures, "a step of the start is repeated");
+            }
+            self.stop.pause(INSIST_EVERY).await;
+            if self.stop.is_draining() {
+                return Err(StartFault::Stopped.into());
+            }
+        }
+    }
 }
 
 /// The whole of a service's `main`: settings from the environment and the command line, signals,
@@ -193,6 +228,10 @@ where
         loops.join(&stop).await.map_err(anyhow::Error::from)
     })
     .await;
+    let served = match served {
+        Err(fault) if matches!(fault.downcast_ref(), Some(StartFault::Stopped)) => Ok(()),
+        served => served,
+    };
     info!(binary, clean = served.is_ok(), "stopped");
     crate::lifecycle::within(Duration::from_secs(1), db.close()).await;
     ops.close();

@@ -50,7 +50,12 @@ pub async fn run(config: Config, mut context: start::Context) -> anyhow::Result<
     let queue = Queue::new(context.db.clone());
     let name = format!("{}-{:08x}", std::process::id(), rand::random::<u32>());
     let leadership = Arc::new(Leadership::new(queue.clone(), name));
-    leadership.run_once().await?;
+    context
+        .insist(|| {
+            let leadership = Arc::clone(&leadership);
+            async move { leadership.run_once().await }
+        })
+        .await?;
 
     let often = OFTEN.min(config.interval);
     let limit = step_limit(&context);

@@ -57,10 +57,19 @@ impl TestDb {
     /// Gives a database with all migrations on a server of its own, with the durability of
     /// production. The server can be stopped, killed and started again.
     pub async fn durable() -> Self {
+        Self::durable_with(&[]).await
+    }
+
+    /// As [`TestDb::durable`], with these settings of `postgresql.conf`.
+    pub async fn durable_with(settings: &[(&str, &str)]) -> Self {
+        let mut options = options(Durability::Full);
+        let settings = settings.iter();
+        let settings = settings.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        options.settings.extend(settings);
         let name = unique_name();
         let database = name.clone();
         let server = blocking(move || {
-            let server = PgServer::start(options(Durability::Full)).expect("Postgres starts");
+            let server = PgServer::start(options).expect("Postgres starts");
             on_own_runtime(create_migrated(&server, &database)).expect("the migrations apply");
             server
         })

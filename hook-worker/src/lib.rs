@@ -79,14 +79,17 @@ pub async fn run(config: Config, mut context: start::Context) -> anyhow::Result<
         context.common.db_statement_timeout,
     ));
     let penalties = Arc::new(Penalties::new());
-    penalties
-        .refresh_once(&shared)
-        .await
-        .context("loading the most failing targets")?;
-    penalties
-        .share_once(&shared)
-        .await
-        .context("loading the penalties")?;
+    context
+        .insist(|| {
+            let (shared, penalties) = (Arc::clone(&shared), Arc::clone(&penalties));
+            async move {
+                let refreshed = penalties.refresh_once(&shared).await;
+                refreshed.context("loading the most failing targets")?;
+                let shared = penalties.share_once(&shared).await;
+                shared.context("loading the penalties")
+            }
+        })
+        .await?;
     context.readiness.prove(PENALTIES);
 
     let (finishes, finisher) = Finisher::new(Arc::clone(&shared));

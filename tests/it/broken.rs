@@ -129,3 +129,55 @@ async fn column_is_gone(table: &str, column: &str) {
     assert_eq!(sink.request_count(), 21, "nothing is sent twice");
     wait_for(LIMIT, unready, |(status, _)| *status == 200).await;
 }
+
+/// PG-02: a dequeue that takes longer than the server allows is cancelled, said with a hint and
+/// repeated with a pause; the worker goes on by itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pg_02_a_dequeue_that_is_cancelled_is_repeated_with_a_pause() {
+    let db = TestDb::new().await;
+    let pool = db.pool().await;
+    let sink = Sink::start(200).await;
+    let mut stack = Stack::builder(&db.url())
+        .set_for(Program::Worker, "HOOK_DB_STATEMENT_TIMEOUT", "500ms")
+        .start()
+        .await;
+    let mut other = db.connect().await;
+    // Slow for no fault of the statement's, which is cancelled all the same.
+    let lock = "BEGIN; LOCK TABLE hook.lease IN ACCESS EXCLUSIVE MODE";
+    sqlx::raw_sql(lock)
+        .execute(&mut other)
+        .await
+        .expect("it locks");
+    enqueue_many(&stack, &jobs(&sink, 20)).await;
+    let begun = Instant::now();
+    let failures = async || {
+        let metrics = stack.metrics(Program::Worker).await;
+        metrics.sum("hook_worker_dequeue_failures_total", &[])
+    };
+    let failures = wait_for(LIMIT, failures, |failures| *failures >= 3.0).await;
+    // Each took its half second, and the pauses between them grow: 0.25 s, 0.5 s.
+    let least = Duration::from_millis(3 * 500 + 250 + 500);
+    assert!(
+        begun.elapsed() >= least.mul_f64(0.9),
+        "{:?}",
+        begun.elapsed()
+    );
+    assert_eq!(sink.request_count(), 0, "{failures} failures");
+    sqlx::raw_sql("COMMIT")
+        .execute(&mut other)
+        .await
+        .expect("it unlocks");
+    let counts = wait_drained(&pool).await;
+    assert_eq!((counts["completed"], counts["ended"]), (20, 0));
+    assert_eq!(sink.request_count(), 20, "nothing is sent twice");
+    let lines = stack.worker().lines();
+    let said = lines
+        .iter()
+        .filter(|line| line.text.contains("dequeue cancelled"));
+    let said: Vec<_> = said.map(|line| line.text.as_str()).collect();
+    assert!(
+        said.len() == 1 && said[0].contains("ANALYZE hook.ready"),
+        "{said:?}"
+    );
+    assert!(stack.all_run());
+}

@@ -264,3 +264,33 @@ pub(crate) fn assert_ended(job: &Value, status: &str, attempt: u32, error_kind: 
         "{job}"
     );
 }
+
+/// The address of the same database for another role.
+pub(crate) fn with_role(url: &str, role: &str) -> String {
+    let (scheme, rest) = url.split_once("://").expect("an address");
+    let (_, place) = rest.rsplit_once('@').expect("an address with a role");
+    format!("{scheme}://{role}:secret@{place}")
+}
+
+/// Runs a statement about the role of this name.
+pub(crate) async fn grant(pool: &sqlx::PgPool, role: &str, statement: &'static str) {
+    let mut connection = pool.acquire().await.expect("a connection");
+    sqlx::query("SELECT set_config('test.role', $1, false)")
+        .bind(role)
+        .execute(&mut *connection)
+        .await
+        .expect("a setting");
+    sqlx::raw_sql(statement)
+        .execute(&mut *connection)
+        .await
+        .unwrap_or_else(|error| panic!("{statement}: {error}"));
+}
+
+/// Makes the role, which may do what a service does and is no superuser.
+pub(crate) const CREATE_ROLE: &str = "DO $$
+DECLARE role CONSTANT text := current_setting('test.role');
+BEGIN
+    EXECUTE format('CREATE ROLE %I LOGIN PASSWORD ''secret''', role);
+    EXECUTE format('GRANT USAGE ON SCHEMA hook TO %I', role);
+    EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA hook TO %I', role);
+END $$";

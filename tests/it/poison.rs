@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use sqlx::PgPool;
 use tokio::time::Instant;
 
-use crate::kit::{LIMIT, counts, enqueue_many};
+use crate::kit::{CREATE_ROLE, LIMIT, counts, enqueue_many, grant, with_role};
 
 async fn run(pool: &PgPool, statement: &'static str) {
     sqlx::raw_sql(statement)
@@ -235,33 +235,6 @@ async fn q_19_results_are_kept_while_the_right_to_write_them_is_gone() {
     assert_eq!(sink.request_count(), 40, "nothing is sent twice");
 }
 
-/// The address of the same database for another role.
-fn with_role(url: &str, role: &str) -> String {
-    let (scheme, rest) = url.split_once("://").expect("an address");
-    let (_, place) = rest.rsplit_once('@').expect("an address with a role");
-    format!("{scheme}://{role}:secret@{place}")
-}
-
-async fn grant(pool: &PgPool, role: &str, statement: &'static str) {
-    let mut connection = pool.acquire().await.expect("a connection");
-    sqlx::query("SELECT set_config('test.role', $1, false)")
-        .bind(role)
-        .execute(&mut *connection)
-        .await
-        .expect("a setting");
-    sqlx::raw_sql(statement)
-        .execute(&mut *connection)
-        .await
-        .unwrap_or_else(|error| panic!("{statement}: {error}"));
-}
-
-const CREATE_ROLE: &str = "DO $$
-DECLARE role CONSTANT text := current_setting('test.role');
-BEGIN
-    EXECUTE format('CREATE ROLE %I LOGIN PASSWORD ''secret''', role);
-    EXECUTE format('GRANT USAGE ON SCHEMA hook TO %I', role);
-    EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA hook TO %I', role);
-END $$";
 const REVOKE: &str = "DO $$ BEGIN
     EXECUTE format('REVOKE INSERT ON hook.finished FROM %I', current_setting('test.role'));
 END $$";

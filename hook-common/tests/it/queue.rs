@@ -9,4 +9,5 @@ mod plans;
 mod properties;
 mod races;
 mod rehearsals;
+mod statistics;
 mod targets;

@@ -178,3 +178,18 @@ pub(crate) fn finish(job: LeasedJob, next: Next) -> Finish {
         next,
     }
 }
+
+/// Fills the ready table past the API: many jobs of few targets, and as many targets of one job.
+pub(crate) async fn fill(pool: &PgPool, jobs: i32, targets: i32) {
+    sqlx::query(
+        "INSERT INTO hook.ready (shard, tier, target_id, run_at, job_id, bucket)
+         SELECT 0, 0, hook.target_id('t' || n % $2), now() - n * interval '1 millisecond',
+             hook.new_job_id((extract(epoch FROM now()) * 1000000)::bigint + n), 0
+         FROM generate_series(1, $1) AS n",
+    )
+    .bind(jobs)
+    .bind(targets)
+    .execute(pool)
+    .await
+    .unwrap();
+}

@@ -9,22 +9,7 @@ use hook_common::{
 };
 use sqlx::{Executor as _, PgPool, Row as _};
 
-use super::kit::{Kit, head, term};
-
-/// Fills the ready table past the API: many jobs of few targets, and as many targets of one job.
-async fn fill(pool: &PgPool, jobs: i32, targets: i32) {
-    sqlx::query(
-        "INSERT INTO hook.ready (shard, tier, target_id, run_at, job_id, bucket)
-         SELECT 0, 0, hook.target_id('t' || n % $2), now() - n * interval '1 millisecond',
-             hook.new_job_id((extract(epoch FROM now()) * 1000000)::bigint + n), 0
-         FROM generate_series(1, $1) AS n",
-    )
-    .bind(jobs)
-    .bind(targets)
-    .execute(pool)
-    .await
-    .unwrap();
-}
+use super::kit::{Kit, fill, head, term};
 
 /// What the server makes of the dequeue in this mode.
 async fn dequeue_plan(kit: &Kit, mode: &'static str) -> String {
