@@ -1,4 +1,4 @@
--- Replays: many finished jobs put back at a bounded rate, by the janitors. Locks: creates new objects
+-- Replays: many finished jobs put back at a bounded rate. Locks: creates new objects
 -- only, so nothing that runs is ever waited for.
 
 -- One row per replay that was asked for. Its progress is written by the statement that puts a batch of
@@ -38,5 +38,5 @@ CREATE TABLE hook.replay (
     PRIMARY KEY (shard, replay_id),
     UNIQUE (shard, key)
 ) WITH (fillfactor = 50);
--- Serves the janitors' look for replays to go on with (queue/replay.rs).
+-- Serves the look for replays to go on with (queue/replay.rs).
 CREATE INDEX replay_under_way ON hook.replay (shard, replay_id) WHERE state < 2;

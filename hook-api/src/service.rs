@@ -11,6 +11,7 @@ use hook_common::{
     ops::Readiness,
     periodic::{Heartbeats, Interval},
     queue::{self, Queue},
+    replays::{self, Replays},
     start::Context,
 };
 use tokio::net::TcpListener;
@@ -115,6 +116,10 @@ fn start_app(config: &Config, context: &mut Context) -> App {
     let readiness = context.readiness.clone();
     periodic.refresh_penalties(refresh, config.penalty_refresh, readiness.clone());
     periodic.measure(Arc::clone(&depth), penalties.clone());
+    periodic.work_replays_off(
+        Replays::new(queue.clone()),
+        context.common.db_statement_timeout,
+    );
 
     let body_limits = BodyLimits {
         bytes_max: config.body_max,
@@ -184,10 +189,19 @@ impl PeriodicLoops<'_> {
         );
     }
 
-    fn start<Step, Running>(&mut self, interval: Interval, step: Step)
+    fn work_replays_off(&mut self, replays: Replays, statement_timeout: Duration) {
+        let limit = replays::BUDGET + statement_timeout * 2;
+        self.start(Interval::new("replays", replays::EVERY, limit), move || {
+            let replays = replays.clone();
+            async move { replays.run_once().await.map(drop) }
+        });
+    }
+
+    fn start<Step, Running, Error>(&mut self, interval: Interval, step: Step)
     where
         Step: FnMut() -> Running + Send + 'static,
-        Running: Future<Output = sqlx::Result<()>> + Send + 'static,
+        Running: Future<Output = Result<(), Error>> + Send + 'static,
+        Error: Into<anyhow::Error> + Send + 'static,
     {
         let (heartbeats, stop) = (self.heartbeats.clone(), self.stop.clone());
         self.loops.spawn_fallible(interval.name, async move {

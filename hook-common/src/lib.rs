@@ -15,6 +15,7 @@ pub mod ops;
 pub mod periodic;
 pub mod problem;
 pub mod queue;
+pub mod replays;
 pub mod retry;
 pub mod retry_after;
 pub mod seal;

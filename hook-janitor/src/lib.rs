@@ -11,20 +11,19 @@ use hook_common::{
     lifecycle::Loops,
     periodic::Interval,
     queue::{self, Queue},
+    replays::{self, Replays},
     start,
 };
 use tracing::warn;
 
 use crate::{
-    leader::Leadership, purge::Purge, reap::Reap, replay::Replay, stats::Stats, tally::Tally,
-    targets::Targets,
+    leader::Leadership, purge::Purge, reap::Reap, stats::Stats, tally::Tally, targets::Targets,
 };
 
 mod config;
 pub mod leader;
 pub mod purge;
 pub mod reap;
-pub mod replay;
 pub mod stats;
 pub mod tally;
 pub mod targets;
@@ -129,10 +128,11 @@ fn spawn_for_all(context: &mut start::Context, queue: &Queue, config: &Config, o
         async move { reap.run_once().await.map(drop) }
     });
 
-    let replay = Arc::new(Replay::new(queue.clone()));
-    spawn(context, Interval::new("replay", often, limit), move || {
-        let replay = Arc::clone(&replay);
-        async move { replay.run_once().await.map(drop) }
+    let replays = Replays::new(queue.clone());
+    let every = Interval::new("replays", replays::EVERY, limit);
+    spawn(context, every, move || {
+        let replays = replays.clone();
+        async move { replays.run_once().await.map(drop) }
     });
 }
 

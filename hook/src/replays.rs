@@ -1,6 +1,6 @@
 //! `hook replays`, and the start of one by `hook jobs replay`.
 //!
-//! The janitors do the work: a command that is interrupted while it watches stops nothing.
+//! The services do the work: a command that is interrupted while it watches stops nothing.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! Replays: ask for one, see how far it has come, stop it.
 //!
-//! A handler only writes or reads the row of a replay; janitors put the jobs back. So a replay goes
-//! on whatever becomes of the API, and of the client that asked for it.
+//! A handler only writes or reads the row of a replay; a loop of every api and janitor puts the jobs
+//! back. So a replay goes on whatever becomes of this process, and of the client that asked for it.
 
 use axum::extract::{Path, Request, State, rejection::PathRejection};
 use hook_common::{

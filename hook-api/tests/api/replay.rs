@@ -1,10 +1,37 @@
-//! Asking for many finished jobs to be put back. That they are is tested with the janitor.
+//! Asking for many finished jobs to be put back. How they are is tested with the janitor.
 
+use std::time::Duration;
+
+use hook_testkit::wait::wait_for;
 use serde_json::{Value, json};
 
-use super::kit::Api;
+use super::kit::{Api, URL};
 
 const ROUTE: &str = "/v1/jobs/replay";
+
+/// Has so many failed jobs of the usual URL's target: enough that a slow replay goes on for longer
+/// than any test.
+async fn fail_jobs(api: &Api, jobs: usize) {
+    let jobs = vec![json!({"url": URL}); jobs];
+    let stored = api
+        .post("/v1/jobs/batch", &json!({ "jobs": jobs }).to_string())
+        .await;
+    for job in stored.json["jobs"].as_array().unwrap() {
+        api.finish(job["id"].as_str().unwrap(), 3).await;
+    }
+}
+
+/// What is shown of a replay but for how far it has come.
+fn asked_for(shown: &Value) -> Value {
+    let mut shown = shown.clone();
+    for name in ["state", "total", "done", "finished_at"] {
+        assert!(
+            shown.as_object_mut().unwrap().remove(name).is_some(),
+            "{name}"
+        );
+    }
+    shown
+}
 
 async fn start(api: &Api, body: &Value) -> Value {
     let answer = api.post(ROUTE, &body.to_string()).await;
@@ -13,8 +40,32 @@ async fn start(api: &Api, body: &Value) -> Value {
 }
 
 #[tokio::test]
+async fn the_api_alone_puts_jobs_back() {
+    let api = Api::start().await;
+    fail_jobs(&api, 3).await;
+    let replay = start(&api, &json!({"limit": 2})).await;
+    let path = format!("/v1/replays/{}", replay["id"].as_str().unwrap());
+    let ended = wait_for(
+        Duration::from_secs(30),
+        async || api.get(&path).await.json,
+        |replay| !replay["finished_at"].is_null(),
+    )
+    .await;
+    assert_eq!(
+        (&ended["state"], &ended["total"], &ended["done"]),
+        (&json!("completed"), &json!(2), &json!(2))
+    );
+    let waiting: i64 = sqlx::query_scalar("SELECT count(*) FROM hook.ready")
+        .fetch_one(&api.pool)
+        .await
+        .unwrap();
+    assert_eq!(waiting, 2);
+}
+
+#[tokio::test]
 async fn a_replay_is_a_row_that_can_be_looked_at_and_stopped() {
     let api = Api::start().await;
+    fail_jobs(&api, 20).await;
     let asked = json!({"status": "cancelled", "target": "a.example", "queue": "degraded",
         "error_kind": "timeout", "from": "2026-01-31T12:00:00Z", "limit": 5, "rate_per_second": 7});
     let replay = start(&api, &asked).await;
@@ -28,29 +79,25 @@ async fn a_replay_is_a_row_that_can_be_looked_at_and_stopped() {
             "{replay}"
         );
     }
-    assert_eq!(replay["state"], "counting");
-    assert_eq!((&replay["total"], &replay["done"]), (&json!(0), &json!(0)));
-    let second = start(&api, &json!({})).await;
+    let slow = start(&api, &json!({"rate_per_second": 1})).await;
     assert_eq!(
-        (
-            &second["status"],
-            &second["limit"],
-            &second["rate_per_second"]
-        ),
-        (&json!("failed"), &json!(1000), &json!(100))
+        (&slow["status"], &slow["limit"]),
+        (&json!("failed"), &json!(1000))
     );
 
-    let path = format!("/v1/replays/{}", replay["id"].as_str().unwrap());
-    assert_eq!(api.get(&path).await.json, replay);
+    let path_of = |replay: &Value| format!("/v1/replays/{}", replay["id"].as_str().unwrap());
+    let shown = api.get(&path_of(&replay)).await.json;
+    assert_eq!(asked_for(&shown), asked_for(&replay));
     let first_page = api.get("/v1/replays?limit=1").await.json;
-    assert_eq!(first_page["replays"], json!([second]));
+    assert_eq!(asked_for(&first_page["replays"][0]), asked_for(&slow));
     let cursor = first_page["next_cursor"].as_str().unwrap();
     let page = api
         .get(&format!("/v1/replays?limit=1&cursor={cursor}"))
         .await;
-    assert_eq!(page.json, json!({"replays": [replay], "next_cursor": null}));
+    assert_eq!(asked_for(&page.json["replays"][0]), asked_for(&replay));
+    assert_eq!(page.json["next_cursor"], Value::Null);
 
-    let cancel = format!("{path}/cancel");
+    let cancel = format!("{}/cancel", path_of(&slow));
     let stopped = api.send("POST", &cancel, &[], b"").await;
     assert_eq!(
         (stopped.status, &stopped.json["state"]),
@@ -76,12 +123,15 @@ async fn the_same_key_and_request_is_the_same_replay() {
     let first = api.send("POST", ROUTE, &headers, asked.as_bytes()).await;
     let again = api.send("POST", ROUTE, &headers, asked.as_bytes()).await;
     assert_eq!((first.status, again.status), (202, 200), "{again:?}");
-    assert_eq!(first.json, again.json);
+    assert_eq!(asked_for(&first.json), asked_for(&again.json));
     // In the body it is the same key; the defaults written out are the same request.
     let in_body = json!({"target": "a.example", "from": "2026-01-31T13:00:00.123456+01:00",
         "status": "failed", "limit": 1000, "idempotency_key": "k"});
     let again = api.post(ROUTE, &in_body.to_string()).await;
-    assert_eq!((again.status, again.json), (200, first.json));
+    assert_eq!(
+        (again.status, asked_for(&again.json)),
+        (200, asked_for(&first.json))
+    );
     let other = json!({"target": "b.example", "idempotency_key": "k"}).to_string();
     api.post(ROUTE, &other)
         .await
@@ -102,21 +152,20 @@ async fn the_same_key_and_request_is_the_same_replay() {
 #[tokio::test]
 async fn no_more_than_twenty_are_under_way() {
     let api = Api::start().await;
-    let mut first = Value::Null;
+    // Each of them puts one job back in a second.
+    fail_jobs(&api, 300).await;
+    let slow = json!({"rate_per_second": 1});
+    let mut last = Value::Null;
     for _ in 0..20 {
-        first = start(
-            &api,
-            &json!({"idempotency_key": first["id"].as_str().unwrap_or("0")}),
-        )
-        .await;
+        last = start(&api, &slow).await;
     }
     api.post(ROUTE, "{}")
         .await
         .assert_problem(409, "state_conflict");
-    let id = first["id"].as_str().unwrap();
+    let id = last["id"].as_str().unwrap();
     api.send("POST", &format!("/v1/replays/{id}/cancel"), &[], b"")
         .await;
-    start(&api, &json!({})).await;
+    start(&api, &slow).await;
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! Replays: requests to put many finished jobs back, and how far they have come.
 //!
-//! A replay is a row. The api writes it and shows it; the janitors work it off (`batch.rs`), because
-//! they are there anyway for what must go on whoever comes and goes.
+//! A replay is a row. The api writes it and shows it; every api and janitor works it off
+//! (`batch.rs`, `replays.rs`), so that it goes on whoever comes and goes.
 
 use chrono::{DateTime, Utc};
 use sqlx::{FromRow, postgres::PgRow};
@@ -201,7 +201,7 @@ UPDATE hook.replay SET state = 3, finished_at = now() WHERE shard = $1 AND repla
 RETURNING *";
 
 impl Queue {
-    /// Notes that jobs are to be put back; a janitor does it.
+    /// Notes that jobs are to be put back; see [`crate::replays`] for who does it.
     ///
     /// # Errors
     /// Whether it was noted is not known; with a key, asking again is harmless.

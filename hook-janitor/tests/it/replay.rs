@@ -3,9 +3,9 @@
 use hook_common::{
     job::{JobId, QueueName, Status},
     queue::{JobFilter, NewReplay, Next, Replay as Row, ReplayStart, ReplayState},
+    replays::Replays,
     target::Target,
 };
-use hook_janitor::replay::Replay;
 use tokio::task::JoinSet;
 
 use crate::support::Scene;
@@ -46,7 +46,7 @@ async fn row(scene: &Scene, id: JobId) -> Row {
 
 /// Works until the replay has ended, as if no time had to pass between two batches.
 async fn work_off(scene: &Scene, id: JobId) -> Row {
-    let replay = Replay::new(scene.queue.clone());
+    let replay = Replays::new(scene.queue.clone());
     for _ in 0..200 {
         replay.run_once().await.unwrap();
         let row = row(scene, id).await;
@@ -158,7 +158,7 @@ async fn what_fails_again_or_comes_later_is_not_put_back_by_the_same_replay() {
         },
     )
     .await;
-    let replay = Replay::new(scene.queue.clone());
+    let replay = Replays::new(scene.queue.clone());
     for _ in 0..2 {
         scene.finished("a.example", 1, Status::Failed).await;
         replay.run_once().await.unwrap();
@@ -187,7 +187,7 @@ async fn a_replay_keeps_its_rate_and_stops_when_it_is_cancelled() {
         },
     )
     .await;
-    let replay = Replay::new(scene.queue.clone());
+    let replay = Replays::new(scene.queue.clone());
     replay.run_once().await.unwrap();
     let after = row(&scene, id).await;
     assert_eq!((after.state, after.total), (ReplayState::Running, 100));
@@ -250,7 +250,7 @@ async fn several_janitors_and_a_person_put_each_job_back_once() {
     let id = start(&scene, asked(&filter)).await;
     let mut janitors = JoinSet::new();
     for _ in 0..4 {
-        let replay = Replay::new(scene.queue.clone());
+        let replay = Replays::new(scene.queue.clone());
         janitors.spawn(async move { replay.run_once().await.unwrap() });
     }
     let mut by_hand = 0;

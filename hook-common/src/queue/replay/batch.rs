@@ -2,7 +2,7 @@
 //!
 //! A batch is one statement: it locks the replay, walks a bounded number of finished jobs behind its
 //! cursor, puts those that match back, and moves the cursor. So a kill between two batches loses and
-//! doubles nothing, and any janitor can go on. Who comes second with an old cursor does nothing.
+//! doubles nothing, and anybody can go on. Who comes second with an old cursor does nothing.
 //!
 //! The rate is kept by the rows: each job becomes due a little later than the one before, and the
 //! replay remembers when the next one may.

@@ -1,22 +1,30 @@
-//! Replay: goes on with the replays that people asked for, at the rate of each.
+//! Replays: goes on with those that people asked for, at the rate of each.
 //!
-//! Every janitor does this, whether it leads or not: a batch and its progress are one statement, and
-//! whoever finds a replay locked or moved on leaves it. So none waits for a change of leaders.
+//! Every api and every janitor does this, whether it leads or not: a batch and its progress are one
+//! statement, and whoever finds a replay locked or moved on leaves it. So one that was asked for goes
+//! on as long as anybody is there.
+
+use std::time::Duration;
 
 use anyhow::Context as _;
-use hook_common::{
+use tokio::time::Instant;
+use tracing::{debug, warn};
+
+use crate::{
     job::QueueName,
     queue::{Queue, Wake},
     target::TargetId,
 };
-use tokio::time::Instant;
-use tracing::{debug, warn};
 
-use crate::{BUDGET, OFTEN};
+/// Replays are gone on with this often; one run puts back what falls due until the next.
+pub const EVERY: Duration = Duration::from_secs(1);
+
+/// Time for one run. The statement under way when it is up ends as well.
+pub const BUDGET: Duration = Duration::from_secs(20);
 
 /// Works replays off.
 #[derive(Clone, Debug)]
-pub struct Replay {
+pub struct Replays {
     queue: Queue,
 }
 
@@ -29,7 +37,7 @@ pub struct Report {
     pub refused: u32,
 }
 
-impl Replay {
+impl Replays {
     /// Works on the replays of this queue.
     #[must_use]
     pub fn new(queue: Queue) -> Self {
@@ -45,7 +53,7 @@ impl Replay {
         let begun = Instant::now();
         let mut report = Report::default();
         while begun.elapsed() < BUDGET {
-            let work = self.queue.replay_work(OFTEN).await;
+            let work = self.queue.replay_work(EVERY).await;
             let work = work.context("looking for replays to go on with")?;
             let mut made = 0;
             for replay in &work {
