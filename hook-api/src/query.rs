@@ -91,6 +91,13 @@ impl Query {
             .unwrap_or(default)
     }
 
+    /// A number of hours, none unless it is given.
+    pub(crate) fn hours(&mut self, max: i32) -> i32 {
+        let hours = |text: &str| text.parse().ok().filter(|n| (0..=max).contains(n));
+        self.parsed("hours", "must be a whole number from 0 to 48", hours)
+            .unwrap_or(0)
+    }
+
     pub(crate) fn flag(&mut self, name: &str) -> bool {
         let word = |text: &str| match text {
             "true" => Some(true),

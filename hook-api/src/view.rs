@@ -8,7 +8,7 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use hook_common::{
     headers::is_secret,
     job::{ErrorKind, JobId, Method, Outcome, Status, Tier},
-    queue::{AttemptView, HEADERS_CONTEXT, JobView, TargetHour, TargetView},
+    queue::{AttemptView, HEADERS_CONTEXT, JobView, PenaltyReason, TargetHour, TargetView},
     seal::Sealer,
 };
 use serde::Serialize;
@@ -74,9 +74,11 @@ pub(crate) struct TargetJson {
     state: &'static str,
     penalty: i16,
     penalty_pin: Option<i16>,
+    penalty_reasons: Vec<&'static str>,
     failures_in_row: i32,
     next_probe_at: Option<String>,
     waiting: i64,
+    retries: i64,
     running: i64,
     failed: i64,
     max_in_flight: Option<i32>,
@@ -86,6 +88,15 @@ pub(crate) struct TargetJson {
     last_success_at: Option<String>,
     latency_p50_ms: Option<i32>,
     latency_p95_ms: Option<i32>,
+    hours: Vec<RecentHourJson>,
+}
+
+/// What attempts at a target came to in one hour, in short.
+#[derive(Serialize)]
+struct RecentHourJson {
+    hour: String,
+    delivered: i64,
+    failed: i64,
 }
 
 /// One hour of a target as JSON.
@@ -170,7 +181,17 @@ impl TargetHourJson {
 
 impl TargetJson {
     pub(crate) fn new(target: TargetView) -> Self {
+        let reasons = target.penalty_reasons();
+        let ended = target.hours_delivered.iter().zip(&target.hours_failed);
+        let hours = target.hours.iter().zip(ended);
+        let hours = hours.map(|(hour, (delivered, failed))| RecentHourJson {
+            hour: time(*hour),
+            delivered: *delivered,
+            failed: *failed,
+        });
         Self {
+            hours: hours.collect(),
+            penalty_reasons: reasons.into_iter().map(PenaltyReason::as_str).collect(),
             target: target.name,
             state: state(target.paused, target.held, target.penalty),
             penalty: target.penalty,
@@ -178,6 +199,7 @@ impl TargetJson {
             failures_in_row: target.failures_in_row,
             next_probe_at: target.next_probe_at.map(time),
             waiting: target.waiting,
+            retries: target.retries,
             running: target.running,
             failed: target.failed,
             max_in_flight: target.max_in_flight,

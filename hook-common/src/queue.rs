@@ -30,19 +30,21 @@ mod purge;
 mod reap;
 mod rehearsal;
 mod replay;
+mod sample;
 mod secrets;
 mod stats;
 mod sweep;
 mod tally;
 mod targets;
 mod targets_admin;
+mod targets_view;
 mod wakeups;
 mod workers;
 
 pub use audit::{AuditEntry, Change};
 pub use dequeue::{Dequeued, Head, Lease, LeaseTerm, LeasedJob, PREPARE_DEQUEUE};
 pub use enqueue::{Enqueue, Enqueued, KeyUse};
-pub use failing::{FailingPiece, FailingTarget, PREPARE_FAILING};
+pub use failing::{FailingPiece, FailingTarget, PREPARE_FAILING, RETRIES_PENALISED_MIN};
 pub use finish::{AttemptRecord, Finish, Finished, Next, PREPARE_FINISH};
 pub use gauges::{
     BucketUse, DeadRows, FinishedJobs, Sample, TableSize, TargetGauge, Vitals, WaitingJobs,
@@ -62,7 +64,8 @@ pub use stats::QueueStats;
 pub use sweep::SweptHead;
 pub use tally::{AttemptCounts, AttemptTotals};
 pub use targets::{CircuitNews, Finding, NextProbe, SpecialTarget};
-pub use targets_admin::{TargetChange, TargetOrder, TargetView};
+pub use targets_admin::{TargetChange, TargetOrder};
+pub use targets_view::{PenaltyReason, TargetView};
 pub use wakeups::WakeListener;
 pub use workers::{LiveWorker, Serves};
 

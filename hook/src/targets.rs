@@ -101,7 +101,11 @@ pub(crate) fn run(args: TargetsArgs, output: Output) -> Result<(), Failure> {
             let answer = api.get(&format!("{}/history{}", route(&target), history.query()))?;
             return output.result(&hours(&answer), &answer);
         }
-        Command::Show { target, .. } => api.get(&route(&target))?,
+        Command::Show { target, .. } => {
+            let target = api.get(&route(&target))?;
+            let text = format!("{}{}", table(std::slice::from_ref(&target)), why(&target));
+            return output.result(&text, &target);
+        }
         Command::Pause { target } => {
             api.post(&format!("{}/pause", route(&target)), &Value::Null)?
         }
@@ -160,6 +164,30 @@ fn table(targets: &[Value]) -> String {
         ]);
     }
     table.to_string()
+}
+
+/// Why a target is treated as it is; nothing for a healthy one.
+fn why(target: &Value) -> String {
+    let reasons = target["penalty_reasons"].as_array().into_iter().flatten();
+    let reasons = reasons.map(|reason| match reason.as_str().unwrap_or_default() {
+        "pinned" => "it is fixed by hand".to_owned(),
+        "failures_in_row" => format!("{} failures in a row", cell(&target["failures_in_row"])),
+        "waiting_retries" => format!(
+            "{} waiting jobs have failed before",
+            cell(&target["retries"])
+        ),
+        "wasted_slots" => "its attempts waste slots, by failing or answering late".to_owned(),
+        other => other.to_owned(),
+    });
+    let mut lines: Vec<String> = reasons.collect();
+    if target["state"] == "held" {
+        let failures = cell(&target["failures_in_row"]);
+        let next = cell(&target["next_probe_at"]);
+        lines.push(format!(
+            "held after {failures} failures in a row; next probe {next}"
+        ));
+    }
+    lines.iter().map(|line| format!("\n  {line}")).collect()
 }
 
 fn hours(answer: &Value) -> String {

@@ -7,6 +7,7 @@ use hook_common::{
     envelope::BATCH_JOBS_MAX,
     job::{Method, Outcome},
     problem::Code,
+    queue::PenaltyReason,
 };
 use serde_json::{Map, Value, json};
 
@@ -216,14 +217,24 @@ fn jobs() -> Vec<(&'static str, Value)> {
 }
 
 fn targets() -> Vec<(&'static str, Value)> {
+    let recent_hour = [
+        ("hour", time()),
+        ("delivered", count()),
+        ("failed", count()),
+    ];
     let target = [
         ("target", target()),
         ("state", target_state()),
         ("penalty", whole(0, 9)),
         ("penalty_pin", nullable(whole(0, 9))),
+        (
+            "penalty_reasons",
+            list(words(PenaltyReason::ALL, PenaltyReason::as_str)),
+        ),
         ("failures_in_row", count()),
         ("next_probe_at", nullable(time())),
         ("waiting", count()),
+        ("retries", count()),
         ("running", count()),
         ("failed", count()),
         ("max_in_flight", nullable(count())),
@@ -233,6 +244,7 @@ fn targets() -> Vec<(&'static str, Value)> {
         ("last_success_at", nullable(time())),
         ("latency_p50_ms", nullable(count())),
         ("latency_p95_ms", nullable(count())),
+        ("hours", list(object(&recent_hour))),
     ];
     let hour = [
         ("hour", time()),

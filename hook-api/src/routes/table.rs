@@ -239,6 +239,10 @@ fn about_replays() -> Vec<Route> {
 
 fn about_targets() -> Vec<Route> {
     let order = json!({"enum": ["waiting", "failing", "slow"], "default": "waiting"});
+    let hours = || {
+        let max = targets::RECENT_HOURS_MAX;
+        json!({"type": "integer", "minimum": 0, "maximum": max, "default": 0})
+    };
     vec![
         Route::new(
             get("/v1/targets", "listTargets")
@@ -246,6 +250,7 @@ fn about_targets() -> Vec<Route> {
                     "Lists targets: those with most waiting jobs, or that fail, or that are slow.",
                 )
                 .query("order", order)
+                .query("hours", hours())
                 .query(
                     "limit",
                     limit(targets::LIST_TARGETS, targets::LIST_TARGETS_MAX),
@@ -256,6 +261,7 @@ fn about_targets() -> Vec<Route> {
         Route::new(
             get("/v1/targets/{target}", "getTarget")
                 .says("Shows a target.")
+                .query("hours", hours())
                 .answers(200, "Target"),
             targets::get,
         ),

@@ -29,6 +29,8 @@ pub(super) const LIST_TARGETS_MAX: usize = 500;
 pub(super) const HISTORY_HOURS: usize = 48;
 /// Most hours of a history.
 pub(super) const HISTORY_HOURS_MAX: usize = 500;
+/// Most hours of the short history that comes with a target.
+pub(super) const RECENT_HOURS_MAX: i32 = 48;
 /// Largest number of attempts at one time that can be set.
 const IN_FLIGHT_MAX: usize = 1_000_000;
 /// Largest rate that can be set, in attempts a second.
@@ -51,12 +53,14 @@ struct HistoryJson {
 /// `GET /v1/targets`
 pub(super) async fn list(State(app): Shared, request: Request) -> Answer {
     let admitted = app.admission.without_body(request, Access::Manage)?;
-    let mut query = Query::of(&admitted.parts.uri, &["order", "limit"]);
+    let mut query = Query::of(&admitted.parts.uri, &["order", "limit", "hours"]);
     let order = query.parsed("order", "must be waiting, failing or slow", order_of);
     let order = order.unwrap_or(TargetOrder::Waiting);
     let limit = query.limit(LIST_TARGETS, LIST_TARGETS_MAX);
+    let hours = query.hours(RECENT_HOURS_MAX);
     query.finish()?;
-    let targets = app.queue.targets(order, limit, app.penalty_stale_after);
+    let stale_after = app.penalty_stale_after;
+    let targets = app.queue.targets(order, limit, hours, stale_after);
     let targets = app.ask(Changes::Nothing, targets).await?;
     let targets = targets.into_iter().map(TargetJson::new).collect();
     Ok(json_of(StatusCode::OK, &ListJson { targets }))
@@ -64,8 +68,12 @@ pub(super) async fn list(State(app): Shared, request: Request) -> Answer {
 
 /// `GET /v1/targets/{target}`
 pub(super) async fn get(State(app): Shared, path: TargetPath, request: Request) -> Answer {
-    let _admitted = app.admission.without_body(request, Access::Manage)?;
-    show(&app, &target_of(path)?).await
+    let admitted = app.admission.without_body(request, Access::Manage)?;
+    let target = target_of(path)?;
+    let mut query = Query::of(&admitted.parts.uri, &["hours"]);
+    let hours = query.hours(RECENT_HOURS_MAX);
+    query.finish()?;
+    show(&app, &target, hours).await
 }
 
 /// `GET /v1/targets/{target}/history`
@@ -163,11 +171,11 @@ async fn change(app: &App, target: &Target, change: &TargetChange) -> Answer {
     let id = target.id();
     app.waker
         .wake(QueueName::ALL.iter().map(|queue| (*queue, id)));
-    show(app, target).await
+    show(app, target, 0).await
 }
 
-async fn show(app: &App, target: &Target) -> Answer {
-    let found = app.queue.target(target, app.penalty_stale_after);
+async fn show(app: &App, target: &Target, hours: i32) -> Answer {
+    let found = app.queue.target(target, hours, app.penalty_stale_after);
     let found = app.ask(Changes::Nothing, found).await?;
     let found = found.ok_or_else(no_such_target)?;
     Ok(json_of(StatusCode::OK, &TargetJson::new(found)))

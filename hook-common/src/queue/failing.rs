@@ -9,6 +9,9 @@ use crate::{
     target::TargetId,
 };
 
+/// Waiting retries from which on a target is pushed back.
+pub const RETRIES_PENALISED_MIN: i64 = 5;
+
 /// A target and its waiting jobs that have failed before.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct FailingTarget {

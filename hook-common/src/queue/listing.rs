@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Rows that one page walks at most in each place a job can be in.
-const WALKED_MAX: i64 = 20_000;
+const WALKED_MAX: i64 = 5_000;
 
 /// Which jobs, and how many.
 #[derive(Clone, Debug)]
@@ -43,7 +43,13 @@ pub struct JobPage {
     pub next: Option<JobId>,
 }
 
-// The lower ids of each walk that was cut short: below them, the page knows nothing.
+// $7 is the size of the page, $8 the bound of a walk, $9 that of a walk whose rows are all asked for but
+// perhaps for their tier. `floor` is the highest of the ids at which a walk was cut short: below it, the
+// page knows nothing.
+//
+// A target is written as a range of one, and its jobs are ordered by it: only the index that begins with
+// the target has that order. With an equality, another index has it too, and the planner takes a target
+// for one with few jobs, which it may as well read all and sort.
 const LIST: &str = "-- list
 WITH target_ready AS MATERIALIZED (
     SELECT job_id, tier, attempt, run_at, bucket FROM hook.ready
@@ -54,18 +60,41 @@ WITH target_ready AS MATERIALIZED (
     SELECT job_id, tier, attempt, run_at, bucket, target_id FROM hook.ready
     WHERE shard = $1 AND $4::smallint[] @> '{0}' AND job_id < $2 AND job_id >= $3
         AND ($5::bigint IS NULL OR (SELECT count(*) FROM target_ready) = $8)
-    ORDER BY job_id DESC LIMIT $8
+    ORDER BY job_id DESC LIMIT CASE WHEN $5::bigint IS NULL THEN $9 ELSE $8 END
 ), completed_walk AS MATERIALIZED (
     SELECT job_id, status, tier, attempt, finished_at, error_kind, bucket, target_id FROM hook.finished
     WHERE shard = $1 AND $4::smallint[] @> '{2}' AND job_id < $2 AND job_id >= $3
     ORDER BY job_id DESC LIMIT $8
+), ended_walk AS MATERIALIZED (
+    (SELECT job_id, status, tier, attempt, finished_at, error_kind, bucket FROM hook.finished
+     WHERE shard = $1 AND status = 3 AND status <> 2 AND $4::smallint[] @> '{3}' AND $5::bigint IS NULL
+        AND job_id < $2 AND job_id >= $3
+     ORDER BY job_id DESC LIMIT $9)
+    UNION ALL
+    (SELECT job_id, status, tier, attempt, finished_at, error_kind, bucket FROM hook.finished
+     WHERE shard = $1 AND status = 4 AND status <> 2 AND $4::smallint[] @> '{4}' AND $5::bigint IS NULL
+        AND job_id < $2 AND job_id >= $3
+     ORDER BY job_id DESC LIMIT $9)
+    UNION ALL
+    (SELECT job_id, status, tier, attempt, finished_at, error_kind, bucket FROM hook.finished
+     WHERE shard = $1 AND status = 3 AND status <> 2 AND $4::smallint[] @> '{3}' AND target_id >= $5
+        AND target_id <= $5 AND job_id < $2 AND job_id >= $3
+     ORDER BY target_id DESC, job_id DESC LIMIT $9)
+    UNION ALL
+    (SELECT job_id, status, tier, attempt, finished_at, error_kind, bucket FROM hook.finished
+     WHERE shard = $1 AND status = 4 AND status <> 2 AND $4::smallint[] @> '{4}' AND target_id >= $5
+        AND target_id <= $5 AND job_id < $2 AND job_id >= $3
+     ORDER BY target_id DESC, job_id DESC LIMIT $9)
 ), floor AS MATERIALIZED (
     SELECT max(lowest::text)::uuid AS job_id FROM (
-        (SELECT job_id AS lowest FROM ready_walk WHERE (SELECT count(*) FROM ready_walk) = $8
+        (SELECT job_id AS lowest FROM ready_walk
+         WHERE (SELECT count(*) FROM ready_walk) = CASE WHEN $5::bigint IS NULL THEN $9 ELSE $8 END
          ORDER BY job_id LIMIT 1)
         UNION ALL
         (SELECT job_id FROM completed_walk WHERE (SELECT count(*) FROM completed_walk) = $8
          ORDER BY job_id LIMIT 1)
+        UNION ALL
+        SELECT min(job_id::text)::uuid FROM ended_walk GROUP BY status HAVING count(*) = $9
     ) AS walks
 ), found AS (
     SELECT job_id, 0::smallint AS status, tier, attempt, run_at, NULL::timestamptz AS finished_at,
@@ -82,25 +111,7 @@ WITH target_ready AS MATERIALIZED (
     SELECT job_id, status, tier, attempt, NULL, finished_at, error_kind, bucket
     FROM completed_walk WHERE status = 2 AND ($5::bigint IS NULL OR target_id = $5)
     UNION ALL
-    (SELECT job_id, status, tier, attempt, NULL, finished_at, error_kind, bucket FROM hook.finished
-     WHERE shard = $1 AND status = 3 AND status <> 2 AND $4::smallint[] @> '{3}' AND $5::bigint IS NULL
-        AND job_id < $2 AND job_id >= $3 AND tier = ANY ($6)
-     ORDER BY job_id DESC LIMIT $7)
-    UNION ALL
-    (SELECT job_id, status, tier, attempt, NULL, finished_at, error_kind, bucket FROM hook.finished
-     WHERE shard = $1 AND status = 4 AND status <> 2 AND $4::smallint[] @> '{4}' AND $5::bigint IS NULL
-        AND job_id < $2 AND job_id >= $3 AND tier = ANY ($6)
-     ORDER BY job_id DESC LIMIT $7)
-    UNION ALL
-    (SELECT job_id, status, tier, attempt, NULL, finished_at, error_kind, bucket FROM hook.finished
-     WHERE shard = $1 AND status = 3 AND status <> 2 AND $4::smallint[] @> '{3}' AND target_id = $5
-        AND job_id < $2 AND job_id >= $3 AND tier = ANY ($6)
-     ORDER BY job_id DESC LIMIT $7)
-    UNION ALL
-    (SELECT job_id, status, tier, attempt, NULL, finished_at, error_kind, bucket FROM hook.finished
-     WHERE shard = $1 AND status = 4 AND status <> 2 AND $4::smallint[] @> '{4}' AND target_id = $5
-        AND job_id < $2 AND job_id >= $3 AND tier = ANY ($6)
-     ORDER BY job_id DESC LIMIT $7)
+    SELECT job_id, status, tier, attempt, NULL, finished_at, error_kind, bucket FROM ended_walk
 ), page AS (
     SELECT found.* FROM found, floor
     WHERE (floor.job_id IS NULL OR found.job_id >= floor.job_id) AND tier = ANY ($6)
@@ -142,6 +153,8 @@ impl Queue {
         limit: usize,
     ) -> sqlx::Result<JobPage> {
         let range = filter.ids();
+        // One more than asked for tells whether there are more.
+        let page = i64::try_from(limit).unwrap_or(i64::MAX - 1) + 1;
         let upper = before.map_or(range.end, |before| before.0.min(range.end));
         let rows: Vec<ListRow> = sqlx::query_as(LIST)
             .bind(SHARD)
@@ -150,9 +163,13 @@ impl Queue {
             .bind(filter.status_codes())
             .bind(filter.target.as_ref().map(|target| target.id().0))
             .bind(tier_codes(filter.queue))
-            // One more than asked for tells whether there are more.
-            .bind(i64::try_from(limit).unwrap_or(i64::MAX - 1) + 1)
+            .bind(page)
             .bind(WALKED_MAX)
+            .bind(if filter.queue.is_some() {
+                WALKED_MAX.max(page)
+            } else {
+                page
+            })
             .fetch_all(&self.pool())
             .await?;
         let floor = rows.first().and_then(|row| row.floor);

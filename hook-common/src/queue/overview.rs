@@ -6,12 +6,18 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
-use crate::queue::{Queue, SHARD, enqueue::millis};
+use crate::queue::{
+    Queue, SHARD,
+    enqueue::millis,
+    sample::{SAMPLED_MAX, sampled_ready, sampled_share},
+};
 
 /// Failed jobs that are looked at, the newest.
-pub const FAILED_SAMPLED_MAX: i64 = 20_000;
-/// Waiting jobs that are looked at.
-const WAITING_SAMPLED_MAX: i64 = 50_000;
+pub const FAILED_SAMPLED_MAX: i64 = 10_000;
+/// Due jobs of one target that are counted one by one.
+const DUE_COUNTED_MAX: i64 = 200;
+/// Targets that are not as usual of which the state is looked at, those changed last.
+const SPECIAL_MAX: i64 = 20_000;
 
 /// Failed jobs of one target that ended for one reason.
 #[derive(Clone, Debug, sqlx::FromRow)]
@@ -41,7 +47,7 @@ pub struct DueGroup {
     pub held: bool,
     /// The level of penalty in force.
     pub penalty: i16,
-    /// How many are due, among the jobs that were looked at.
+    /// How many are due; an estimate where they are many.
     pub due: i64,
     /// The one that fell due first.
     pub first_job_id: Uuid,
@@ -76,27 +82,45 @@ FROM grouped AS g LEFT JOIN hook.target AS t ON t.shard = $1 AND t.target_id = g
 CROSS JOIN LATERAL (SELECT target FROM hook.job WHERE shard = $1 AND job_id = g.newest_job_id LIMIT 1) AS j
 ORDER BY g.jobs DESC, target, g.error_kind";
 
-// In the order in which workers serve targets: paused and held ones last, then by level, tier, age.
-const DUE_NEXT: &str = "-- due_next
-WITH due AS MATERIALIZED (
-    SELECT target_id, tier, run_at, job_id FROM hook.ready WHERE shard = $1 AND run_at <= now() LIMIT $2
-), grouped AS (
-    SELECT target_id, tier, count(*) AS due, min(run_at) AS oldest,
-        (array_agg(job_id ORDER BY run_at, job_id))[1] AS first_job_id
-    FROM due GROUP BY target_id, tier
+// In the order in which workers serve targets: paused and held ones last, then by level, tier, age. Which
+// targets come first is judged by a sample; how many of their jobs are due, and which is the first, is
+// looked up. The condition of `special` is that of the index of targets that are not as usual.
+const DUE_NEXT: &str = concat!(
+    "-- due_next
+WITH grouped AS MATERIALIZED (
+    SELECT target_id, tier, (count(*) / ", sampled_share!("$2"), ")::bigint AS due, min(run_at) AS oldest
+    FROM (SELECT target_id, tier, run_at FROM ", sampled_ready!("$2"), "
+        WHERE shard = $1 AND run_at <= now() LIMIT 3 * $2) AS sampled
+    GROUP BY target_id, tier
+), special AS MATERIALIZED (
+    SELECT target_id, paused, COALESCE(held_until > now(), false) OR hold_interval_ms IS NOT NULL AS held,
+        COALESCE(penalty_pin, CASE WHEN changed_at > now() - $4::bigint * interval '1 millisecond'
+            THEN penalty END, 0::smallint) AS penalty
+    FROM hook.target
+    WHERE shard = $1 AND (paused OR max_in_flight IS NOT NULL OR rate_per_second IS NOT NULL
+        OR penalty_pin IS NOT NULL OR penalty > 0 OR held_until IS NOT NULL)
+    ORDER BY changed_at DESC LIMIT $5
 ), judged AS (
-    SELECT g.*, t.name, COALESCE(t.paused, false) AS paused,
-        COALESCE(t.held_until > now(), false) OR t.hold_interval_ms IS NOT NULL AS held,
-        COALESCE(t.penalty_pin, CASE WHEN t.changed_at > now() - $4::bigint * interval '1 millisecond'
-            THEN t.penalty END, 0::smallint) AS penalty
-    FROM grouped AS g LEFT JOIN hook.target AS t ON t.shard = $1 AND t.target_id = g.target_id
+    SELECT g.*, COALESCE(s.paused, false) AS paused, COALESCE(s.held, false) AS held,
+        COALESCE(s.penalty, 0::smallint) AS penalty
+    FROM grouped AS g LEFT JOIN special AS s ON s.target_id = g.target_id
     ORDER BY paused, held, penalty, g.tier, g.oldest, g.target_id LIMIT $3
 )
-SELECT COALESCE(n.name, j.target) AS target, n.tier, n.paused, n.held, n.penalty, n.due, n.first_job_id,
-    (extract(epoch FROM now() - n.oldest) * 1000)::bigint AS oldest_due_age_ms
+SELECT COALESCE(t.name, j.target) AS target, n.tier, n.paused, n.held, n.penalty, first.job_id AS first_job_id,
+    CASE WHEN counted.due < $6 THEN counted.due ELSE GREATEST(counted.due, n.due) END AS due,
+    (extract(epoch FROM now() - first.run_at) * 1000)::bigint AS oldest_due_age_ms
 FROM judged AS n
-CROSS JOIN LATERAL (SELECT target FROM hook.job WHERE shard = $1 AND job_id = n.first_job_id LIMIT 1) AS j
-ORDER BY n.paused, n.held, n.penalty, n.tier, n.oldest, n.target_id";
+LEFT JOIN hook.target AS t ON t.shard = $1 AND t.target_id = n.target_id
+CROSS JOIN LATERAL (
+    SELECT job_id, run_at FROM hook.ready
+    WHERE shard = $1 AND tier = n.tier AND target_id = n.target_id AND run_at <= now()
+    ORDER BY run_at, job_id LIMIT 1) AS first
+CROSS JOIN LATERAL (SELECT count(*) AS due FROM (
+    SELECT FROM hook.ready WHERE shard = $1 AND tier = n.tier AND target_id = n.target_id AND run_at <= now()
+    LIMIT $6) AS s) AS counted
+CROSS JOIN LATERAL (SELECT target FROM hook.job WHERE shard = $1 AND job_id = first.job_id LIMIT 1) AS j
+ORDER BY n.paused, n.held, n.penalty, n.tier, first.run_at, n.target_id"
+);
 
 // The condition is that of the index of targets that are not as usual.
 const TARGET_COUNTS: &str = "-- target_counts
@@ -104,9 +128,12 @@ SELECT count(*) FILTER (WHERE COALESCE(penalty_pin, CASE WHEN changed_at > now()
         THEN penalty END, 0) > 0) AS penalised,
     count(*) FILTER (WHERE held_until > now() OR hold_interval_ms IS NOT NULL) AS held,
     count(*) FILTER (WHERE paused) AS paused
-FROM hook.target
-WHERE shard = $1 AND (paused OR max_in_flight IS NOT NULL OR rate_per_second IS NOT NULL
-    OR penalty_pin IS NOT NULL OR penalty > 0 OR held_until IS NOT NULL)";
+FROM (
+    SELECT penalty_pin, changed_at, penalty, held_until, hold_interval_ms, paused FROM hook.target
+    WHERE shard = $1 AND (paused OR max_in_flight IS NOT NULL OR rate_per_second IS NOT NULL
+        OR penalty_pin IS NOT NULL OR penalty > 0 OR held_until IS NOT NULL)
+    ORDER BY changed_at DESC LIMIT $3
+) AS special";
 
 impl Queue {
     /// Returns failed jobs by target and reason, the largest groups first.
@@ -135,9 +162,11 @@ impl Queue {
     ) -> sqlx::Result<Vec<DueGroup>> {
         sqlx::query_as(DUE_NEXT)
             .bind(SHARD)
-            .bind(WAITING_SAMPLED_MAX)
+            .bind(SAMPLED_MAX)
             .bind(i64::try_from(limit).unwrap_or(i64::MAX))
             .bind(millis(stale_after))
+            .bind(SPECIAL_MAX)
+            .bind(DUE_COUNTED_MAX)
             .fetch_all(&self.pool())
             .await
     }
@@ -150,6 +179,7 @@ impl Queue {
         sqlx::query_as(TARGET_COUNTS)
             .bind(SHARD)
             .bind(millis(stale_after))
+            .bind(SPECIAL_MAX)
             .fetch_one(&self.pool())
             .await
     }

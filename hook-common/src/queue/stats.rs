@@ -9,6 +9,8 @@ use crate::{
 
 /// Up to this many rows are counted one by one; beyond, Postgres's own estimate has to do.
 const COUNTED_MAX: i64 = 200_000;
+/// The same where people look at the numbers again and again.
+const LOOKED_AT_MAX: i64 = 50_000;
 
 const WAITING_COUNT: &str = "-- waiting_count
 SELECT count(*) FROM (SELECT FROM hook.ready WHERE shard = $1 LIMIT $2) AS counted";
@@ -20,18 +22,14 @@ SELECT pg_stat_get_live_tuples('hook.ready'::regclass)";
 // Both tables are read from their beginning, up to a bound; what lies beyond it is taken to be made
 // up alike.
 const QUEUE_STATS: &str = "-- queue_stats
-WITH waiting AS MATERIALIZED (
-    SELECT tier, run_at FROM hook.ready WHERE shard = $1 LIMIT $2
-), ended AS MATERIALIZED (
-    SELECT tier, status FROM hook.finished WHERE shard = $1 LIMIT $2
-)
 SELECT tier, 0::smallint AS status, count(*) AS jobs,
     (extract(epoch FROM now() - min(run_at) FILTER (WHERE run_at <= now())) * 1000)::bigint AS due_age_ms
-FROM waiting GROUP BY tier
+FROM (SELECT tier, run_at FROM hook.ready WHERE shard = $1 LIMIT $2) AS waiting GROUP BY tier
 UNION ALL
 SELECT tier, 1::smallint, count(*), NULL FROM hook.lease WHERE shard = $1 GROUP BY tier
 UNION ALL
-SELECT tier, status, count(*), NULL FROM ended GROUP BY tier, status";
+SELECT tier, status, count(*), NULL
+FROM (SELECT tier, status FROM hook.finished WHERE shard = $1 LIMIT $2) AS ended GROUP BY tier, status";
 
 const LIVE_ROWS: &str = "-- live_rows
 SELECT pg_stat_get_live_tuples('hook.ready'::regclass),
@@ -105,14 +103,14 @@ impl QueueStats {
 }
 
 impl Queue {
-    /// Returns the numbers of both queues. They are exact up to some hundred thousand jobs.
+    /// Returns the numbers of both queues. They are exact up to some ten thousand jobs.
     ///
     /// # Errors
     /// Postgres could not be asked; that says nothing about the numbers.
     pub async fn queue_stats(&self) -> sqlx::Result<Vec<QueueStats>> {
         let rows: Vec<StatsRow> = sqlx::query_as(QUEUE_STATS)
             .bind(SHARD)
-            .bind(COUNTED_MAX)
+            .bind(LOOKED_AT_MAX)
             .fetch_all(&self.pool())
             .await?;
         let (mut waiting, mut ended) = (0, 0);
@@ -135,16 +133,16 @@ impl Queue {
                 stats.add(status, row);
             }
         }
-        if waiting < COUNTED_MAX && ended < COUNTED_MAX {
+        if waiting < LOOKED_AT_MAX && ended < LOOKED_AT_MAX {
             return Ok(stats);
         }
         let (live_waiting, live_ended): (i64, i64) =
             sqlx::query_as(LIVE_ROWS).fetch_one(&self.pool()).await?;
         for stats in &mut stats {
-            if waiting >= COUNTED_MAX {
+            if waiting >= LOOKED_AT_MAX {
                 stats.scale(&[Status::Available], waiting, live_waiting.max(waiting));
             }
-            if ended >= COUNTED_MAX {
+            if ended >= LOOKED_AT_MAX {
                 let finals = [Status::Completed, Status::Failed, Status::Cancelled];
                 stats.scale(&finals, ended, live_ended.max(ended));
             }

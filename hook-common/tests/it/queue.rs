@@ -2,6 +2,7 @@
 
 mod kit;
 mod lifecycle;
+mod looks;
 mod migrations;
 mod orphans;
 mod outbox;

@@ -5,10 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use hook_common::{queue::FailingPiece, target::TargetId};
-
-/// Waiting retries from which on a target is pushed back.
-const JOBS_MIN: i64 = 5;
+use hook_common::{
+    queue::{FailingPiece, RETRIES_PENALISED_MIN},
+    target::TargetId,
+};
 
 /// Targets remembered at most; those with the most retries stay.
 const REMEMBERED_MAX: usize = 10_000;
@@ -40,7 +40,7 @@ impl Failing {
         let many = piece
             .targets
             .iter()
-            .filter(|target| target.jobs >= JOBS_MIN);
+            .filter(|target| target.jobs >= RETRIES_PENALISED_MIN);
         self.jobs
             .extend(many.map(|target| (target.target_id.0, target.jobs)));
         if self.jobs.len() > REMEMBERED_MAX {

@@ -5,6 +5,8 @@
 const REFRESH_MS = 3000;
 const RATE_WINDOW_MS = 60000;
 const REPLAY_LOOK_MS = 500;
+const HOUR_MS = 3600000;
+const SPARK_HOURS = 24;
 const $ = (id) => document.getElementById(id);
 const main = $("main");
 const state = { screen: "targets", argument: "", order: "", body: false, samples: [], last: "" };
@@ -60,8 +62,36 @@ function why(target) {
   if (target.state === "held") return failures + "; next probe " + when(target.next_probe_at);
   if (target.penalty_pin !== null) return "level fixed by hand at " + target.penalty_pin;
   if (target.state !== "penalised") return "";
-  if (target.failures_in_row > 0) return "level " + target.penalty + ": " + failures;
-  return "level " + target.penalty + ": slow or failing, p95 " + span(target.latency_p95_ms);
+  const reasons = {
+    failures_in_row: failures,
+    waiting_retries: number(target.retries) + " waiting jobs have failed before",
+    wasted_slots: "wastes slots by slow or failing attempts, p95 " + span(target.latency_p95_ms),
+  };
+  return "level " + target.penalty + ": " + target.penalty_reasons.map((reason) => reasons[reason] || reason).join("; ");
+}
+
+// Attempts of the last hours, a bar an hour: what was not delivered stands on what was.
+function spark(target) {
+  const svg = (tag, attributes, ...children) => {
+    const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+    for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+    element.append(...children);
+    return element;
+  };
+  if (target.hours.length === 0) return "–";
+  const most = Math.max(...target.hours.map((hour) => hour.delivered + hour.failed));
+  const first = Math.floor(Date.now() / HOUR_MS) - SPARK_HOURS + 1;
+  const bars = target.hours.flatMap((hour) => {
+    const x = 4 * (Math.floor(Date.parse(hour.hour) / HOUR_MS) - first);
+    const height = (jobs) => jobs === 0 ? 0 : Math.max(1, 24 * jobs / most);
+    const [good, bad] = [height(hour.delivered), height(hour.failed)];
+    const bar = (kind, y, height) => svg("rect", { class: kind, x, y: y.toFixed(1), width: 3, height: height.toFixed(1) });
+    return [bar("good", 26 - good, good), bar("bad", 26 - good - bad, bad)];
+  });
+  const sum = (name) => target.hours.reduce((total, hour) => total + hour[name], 0);
+  const text = "last " + SPARK_HOURS + " hours: " + number(sum("delivered")) + " delivered, " + number(sum("failed")) + " not";
+  return svg("svg", { class: "spark", viewBox: "0 0 " + 4 * SPARK_HOURS + " 26", role: "img", "aria-label": text },
+    svg("title", {}, text), ...bars);
 }
 
 // ---- asking ----------------------------------------------------------------------------------
@@ -158,10 +188,10 @@ function targetActions(target) {
 
 // The targets to show: the one that is asked for, or those that come first.
 async function targets() {
-  if (state.argument !== "") return [await api("GET", targetPath(state.argument))];
+  if (state.argument !== "") return [await api("GET", targetPath(state.argument, "?hours=" + SPARK_HOURS))];
   const lists = [];
   for (const order of state.order ? [state.order] : ["waiting", "failing"]) {
-    lists.push(...(await api("GET", "/v1/targets?limit=200&order=" + order)).targets);
+    lists.push(...(await api("GET", "/v1/targets?limit=200&hours=" + SPARK_HOURS + "&order=" + order)).targets);
   }
   return [...new Map(lists.map((target) => [target.target, target])).values()];
 }
@@ -190,6 +220,7 @@ const screens = {
           ["Waiting", "number", (t) => number(t.waiting)],
           ["In flight", "number", (t) => number(t.running) + " / " + (t.max_in_flight === null ? "auto" : number(t.max_in_flight))],
           ["Failed", "number", (t) => number(t.failed)],
+          ["Last day", "", spark],
           ["p95", "number", (t) => span(t.latency_p95_ms)],
           ["Last error", "", (t) => t.last_error_kind === null ? "–" : h("div", null, t.last_error_kind, h("div", { class: "why" }, when(t.last_error_at)))],
           ["Actions", "actions", targetActions],
@@ -243,7 +274,7 @@ const screens = {
   async failures() {
     const data = await api("GET", "/v1/failures?limit=200");
     return [data, () => [
-      data.sampled ? h("p", { class: "quiet" }, "Only the newest 20,000 failed jobs are counted.") : null,
+      data.sampled ? h("p", { class: "quiet" }, "Only the newest 10,000 failed jobs are counted.") : null,
       table("Failures", [
         ["Target", "name", (f) => f.target],
         ["Error", "", (f) => f.error_kind || "–"],

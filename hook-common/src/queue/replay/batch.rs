@@ -53,8 +53,8 @@ WHERE shard = $1 AND state < 2 AND next_at <= now() + $2::bigint * interval '1 m
 ORDER BY replay_id LIMIT $3";
 
 /// The jobs that a batch is about, if nobody else has moved the replay on: `walked` are those it looks
-/// at, `matching` those that are its own. Each walk has an index of its own; all but one of them are
-/// never begun. Whether a job's time to live is over is looked up for one job at a time: as a join it
+/// at, `matching` those that are its own. Each walk has an index of its own (a
+/// target is a range of one, see listing.rs); all but one of them are never begun. Whether a job's time to live is over is looked up for one job at a time: as a join it
 /// might read all jobs.
 macro_rules! jobs_of_batch {
     () => {
@@ -69,9 +69,10 @@ macro_rules! jobs_of_batch {
      ORDER BY job_id LIMIT $10)
     UNION ALL
     (SELECT job_id, bucket, status, target_id, tier, error_kind FROM hook.finished
-     WHERE shard = $1 AND status = $6::smallint AND status <> 2 AND target_id = $7::bigint
+     WHERE shard = $1 AND status = $6::smallint AND status <> 2
+        AND target_id >= $7::bigint AND target_id <= $7::bigint
         AND job_id > $4 AND job_id < $5 AND EXISTS (SELECT FROM mine)
-     ORDER BY job_id LIMIT $10)
+     ORDER BY target_id, job_id LIMIT $10)
     UNION ALL
     (SELECT job_id, bucket, status, target_id, tier, error_kind FROM hook.finished
      WHERE shard = $1 AND $6::smallint = 2

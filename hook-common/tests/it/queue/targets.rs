@@ -5,8 +5,8 @@ use std::time::Duration;
 use hook_common::{
     job::{ErrorKind, Outcome, QueueName, Status},
     queue::{
-        CircuitNews, Finding, LiveWorker, Next, NextProbe, PREPARE_FAILING, Serves, SpecialTarget,
-        TargetOrder,
+        CircuitNews, Finding, LiveWorker, Next, NextProbe, PREPARE_FAILING, PenaltyReason, Serves,
+        SpecialTarget, TargetChange, TargetOrder,
     },
     target::{Target, TargetId},
 };
@@ -229,12 +229,13 @@ async fn piece_plan(pool: &PgPool) -> String {
         .join("\n")
 }
 
-/// Buffers of the topmost line that names them.
+/// Buffers of the topmost line that names them; those that were made dirty are among the others.
 fn buffers(plan: &str) -> i64 {
     let line = plan.lines().find(|line| line.contains("Buffers: shared"));
     line.unwrap_or_else(|| panic!("no buffers in:\n{plan}"))
-        .split([' ', '='])
-        .filter_map(|word| word.parse::<i64>().ok())
+        .split(' ')
+        .filter_map(|word| word.strip_prefix("hit=").or(word.strip_prefix("read=")))
+        .filter_map(|number| number.parse::<i64>().ok())
         .sum()
 }
 
@@ -311,7 +312,7 @@ async fn what_attempts_came_to_is_seen_before_and_after_it_is_counted() {
     end(&kit, "a.test", Some(ErrorKind::Dns), ms(20)).await;
     end(&kit, "a.test", Some(ErrorKind::Timeout), ms(500)).await;
     end(&kit, "quick.test", None, ms(1)).await;
-    let look = async || kit.queue.target(&target, MINUTE).await.unwrap().unwrap();
+    let look = async || kit.queue.target(&target, 2, MINUTE).await.unwrap().unwrap();
     let fresh = look().await;
     assert_eq!(fresh.last_error_kind, Some(ErrorKind::Timeout.code()));
     assert!(fresh.last_success_at < fresh.last_error_at);
@@ -319,8 +320,13 @@ async fn what_attempts_came_to_is_seen_before_and_after_it_is_counted() {
         (fresh.latency_p50_ms, fresh.latency_p95_ms),
         (Some(20), Some(500))
     );
+    assert!(fresh.hours.is_empty());
     while kit.queue.count_tallies(2).await.unwrap() > 0 {}
     let counted = look().await;
+    // All of it within an hour, or over the turn of one.
+    assert_eq!(counted.hours.len(), counted.hours_failed.len());
+    assert_eq!(counted.hours_delivered.iter().sum::<i64>(), 1);
+    assert_eq!(counted.hours_failed.iter().sum::<i64>(), 2);
     assert_eq!(counted.last_error_kind, fresh.last_error_kind);
     assert_eq!(counted.last_error_at, fresh.last_error_at);
     assert_eq!(counted.last_success_at, fresh.last_success_at);
@@ -332,7 +338,7 @@ async fn what_attempts_came_to_is_seen_before_and_after_it_is_counted() {
     assert!(later.last_success_at > later.last_error_at);
     assert_eq!(later.latency_p50_ms, Some(30));
     let names = async |order| {
-        let targets = kit.queue.targets(order, 10, MINUTE).await.unwrap();
+        let targets = kit.queue.targets(order, 10, 2, MINUTE).await.unwrap();
         targets
             .into_iter()
             .map(|target| target.name)
@@ -340,4 +346,41 @@ async fn what_attempts_came_to_is_seen_before_and_after_it_is_counted() {
     };
     assert_eq!(names(TargetOrder::Failing).await, ["a.test"]);
     assert_eq!(names(TargetOrder::Slow).await, ["a.test", "quick.test"]);
+}
+
+#[tokio::test]
+async fn a_level_has_its_reasons() {
+    let kit = Kit::new().await;
+    let target = Target::new("a.test").unwrap();
+    kit.enqueue(&["a.test"; 6]).await;
+    let mut retried: Vec<_> = kit.dequeue(&["a.test"], 5).await;
+    let mut finishes: Vec<_> = retried
+        .drain(..)
+        .map(|job| finish(job, Next::Retry(MINUTE)))
+        .collect();
+    kit.queue.finish(&mut finishes).await.unwrap();
+    use PenaltyReason::{FailuresInRow, Pinned, WaitingRetries, WastedSlots};
+    for (penalty, failures_in_row, reasons) in [
+        (0, 0, &[][..]),
+        (1, 0, &[WaitingRetries]),
+        (2, 0, &[WaitingRetries, WastedSlots]),
+        (3, 7, &[FailuresInRow, WaitingRetries]),
+    ] {
+        let found = Finding {
+            penalty,
+            failures_in_row,
+            ..finding("a.test", None)
+        };
+        kit.queue.report_targets(&[found]).await.unwrap();
+        let seen = kit.queue.target(&target, 0, MINUTE).await.unwrap().unwrap();
+        assert_eq!((seen.retries, seen.waiting), (5, 6));
+        assert_eq!(seen.penalty_reasons(), reasons, "{penalty}");
+    }
+    let pin = TargetChange {
+        penalty_pin: Some(Some(2)),
+        ..TargetChange::default()
+    };
+    kit.queue.change_target(&target, &pin).await.unwrap();
+    let seen = kit.queue.target(&target, 0, MINUTE).await.unwrap().unwrap();
+    assert_eq!(seen.penalty_reasons(), [Pinned]);
 }
