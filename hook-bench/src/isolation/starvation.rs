@@ -27,10 +27,26 @@ const SETTINGS: &[(&str, &str)] = &[
 /// How long the healthy targets take.
 const HEALTHY_MS: u64 = 100;
 
-/// Jobs that wait of the healthy and of the sick.
-const BACKLOG: u32 = 100_000;
+/// Jobs that wait of the sick.
+const SICK_BACKLOG: u32 = 100_000;
 const SICK: u16 = 10;
+/// Until it is known who is sick.
+const SETTLE_SECONDS: f64 = 15.0;
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// Healthy jobs that last for the whole run, with half as many to spare.
+fn healthy_backlog(seconds: f64) -> u32 {
+    #[expect(clippy::cast_precision_loss, reason = "milliseconds of one answer")]
+    let per_second = SLOTS * 1000.0 / HEALTHY_MS as f64;
+    let jobs = (seconds + SETTLE_SECONDS) * per_second * 1.5;
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "positive; a float is cast to the nearest number there is"
+    )]
+    let jobs = jobs as u32;
+    jobs
+}
 
 pub(super) async fn play(args: &IsolationArgs) -> anyhow::Result<Played> {
     let setup = Setup {
@@ -41,13 +57,12 @@ pub(super) async fn play(args: &IsolationArgs) -> anyhow::Result<Played> {
     scene.switch(Behaviour::Hang).await?;
     say("filling backlogs of healthy and of sick targets");
     scene
-        .fill_healthy(BACKLOG, Behaviour::Delay(HEALTHY_MS))
+        .fill_healthy(healthy_backlog(args.seconds), Behaviour::Delay(HEALTHY_MS))
         .await?;
-    scene.fill_sick(BACKLOG).await?;
+    scene.fill_sick(SICK_BACKLOG).await?;
     let hosts: Vec<String> = (0..SICK).map(|index| scene.sick_host(index)).collect();
     let admin = scene.rig.admin.clone();
-    // Until it is known who is sick.
-    clock::pause(Duration::from_secs(15)).await;
+    clock::pause(Duration::from_secs_f64(SETTLE_SECONDS)).await;
     say("saturated");
     let attempts = sql::attempts_by_target(&admin, &hosts).await?;
     let seconds = args.seconds;
