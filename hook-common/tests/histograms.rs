@@ -13,8 +13,8 @@ use tokio::time::Instant;
 
 const SAMPLES: u32 = 3_000_000;
 
-/// Some fifteen times what a busy worker records in a second.
-const PIECES: u32 = 75;
+/// Some ten times what a busy worker records in a second.
+const PIECES: u32 = 100;
 
 /// What a sample that is kept costs at least.
 const BYTES_OF_SAMPLE: u64 = 8;

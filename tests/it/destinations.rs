@@ -5,6 +5,7 @@ use std::{collections::HashMap, net::SocketAddr, time::Duration};
 use hook_testkit::{
     db::TestDb,
     process::Program,
+    proxy::{CutPoint, Proxy},
     sink::{
         Sink,
         answer::{Answer, End},
@@ -160,6 +161,55 @@ async fn q_03_jobs_that_fail_do_not_come_before_newer_ones() {
             .await
             .expect("waiting jobs can be read");
     assert_eq!(waiting, [2], "retries wait in the degraded queue");
+}
+
+/// The walk over failing targets is cut off each time it is asked for.
+#[tokio::test]
+async fn a_snapshot_that_cannot_be_renewed_stays_in_force_and_its_age_shows() {
+    const WALK: &[u8] = b"-- failing_targets";
+    let db = TestDb::new().await;
+    let sink = Sink::start(500).await;
+    let proxy = Proxy::before(&db.url());
+    let mut stack = Stack::builder(&db.url())
+        .set_for(Program::Worker, "DATABASE_URL", proxy.url(&db.url()))
+        .set("HOOK_PENALTY_REFRESH", "300ms")
+        .set("HOOK_RETRY_SCHEDULE", "1h")
+        .start()
+        .await;
+    enqueue_many(&stack, &jobs(&sink.url(""), "sick.test", 8)).await;
+    sink.wait_requests(8, LIMIT).await;
+    // One that has seen nothing itself, so that the snapshot is all that it has.
+    stack.workers[0].terminate(LIMIT).await;
+    stack.workers.clear();
+    sqlx::query("UPDATE hook.target SET penalty = 0")
+        .execute(&db.pool().await)
+        .await
+        .expect("what workers found can be cleared");
+    stack.start_worker().await;
+    wait_for(
+        LIMIT,
+        async || penalised(&stack).await,
+        |penalised| *penalised == Some(1.0),
+    )
+    .await;
+
+    let asks = |bytes: &[u8]| bytes.windows(WALK.len()).any(|part| part == WALK);
+    proxy.cut_on(CutPoint::Before, asks);
+    proxy.cut();
+    let age = async || {
+        let metrics = stack.metrics(Program::Worker).await;
+        metrics
+            .value("hook_worker_penalty_snapshot_age_seconds")
+            .expect("it is exported")
+    };
+    wait_for(LIMIT, age, |age| *age > 4.0).await;
+    assert_eq!(penalised(&stack).await, Some(1.0), "it stays in force");
+    stack.enqueue_to(&sink.url("/healthy")).await;
+    sink.wait_requests(9, LIMIT).await;
+
+    proxy.cut_on_nothing();
+    wait_for(LIMIT, age, |age| *age < 2.0).await;
+    assert_eq!(penalised(&stack).await, Some(1.0));
 }
 
 #[tokio::test]
