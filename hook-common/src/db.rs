@@ -29,6 +29,7 @@ use crate::{
     ops::Readiness,
 };
 
+pub mod checkup;
 pub mod fault;
 
 mod backends;

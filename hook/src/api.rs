@@ -165,6 +165,21 @@ impl Api {
         self.judge(answer)
     }
 
+    /// Puts a JSON value where a route leads.
+    pub(crate) fn put(&self, route: &str, value: &Value) -> Result<Value, Fault> {
+        let request = self.agent.put(format!("{}{route}", self.base));
+        let request = request.header("content-type", JSON);
+        let answer = self.authorised(request).send(value.to_string().as_bytes());
+        self.judge(answer)
+    }
+
+    /// Deletes what a route leads to.
+    pub(crate) fn delete(&self, route: &str) -> Result<Value, Fault> {
+        let request = self.agent.delete(format!("{}{route}", self.base));
+        let answer = self.authorised(request).call();
+        self.judge(answer)
+    }
+
     fn authorised<Body>(&self, request: ureq::RequestBuilder<Body>) -> ureq::RequestBuilder<Body> {
         match &self.token {
             Some(token) => request.header("authorization", format!("Bearer {}", token.expose())),
@@ -189,6 +204,9 @@ impl Api {
             .read_to_vec()
             .map_err(silent)?;
         let value = serde_json::from_slice(&text);
+        if status == 204 {
+            return Ok(Value::Null);
+        }
         if (200..300).contains(&status) {
             return value
                 .context("the API's answer is not JSON")

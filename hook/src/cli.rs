@@ -5,11 +5,11 @@ use clap_complete::Shell;
 use hook_bench::command::BenchArgs;
 
 use crate::{
-    bench, config, dev, enqueue,
+    bench, config, dev, doctor, enqueue,
     exit::Failure,
     health, jobs, migrate,
     output::{Format, Output},
-    queues, receiver, replays, targets,
+    queues, receiver, replays, secrets, tail, targets,
 };
 
 /// Exit codes, as `--help` shows them.
@@ -47,8 +47,14 @@ enum Command {
     Targets(targets::TargetsArgs),
     /// Show how many jobs are where.
     Queues(queues::QueuesArgs),
+    /// Store signing secrets, look at them, delete them.
+    Secrets(secrets::SecretsArgs),
+    /// Show attempts as they are made, those of the newest jobs.
+    Tail(tail::TailArgs),
     /// Judge the settings of this environment without starting anything.
     Config(config::ConfigArgs),
+    /// Look at settings and database, and say what is wrong and what to do about it.
+    Doctor(doctor::DoctorArgs),
     /// Ask a service whether it is ready; for health checks of containers.
     Health(health::HealthArgs),
     /// Measure what this version can do on this machine; runs for minutes and uses all of it.
@@ -77,7 +83,10 @@ impl Cli {
             Command::Replays(args) => replays::run(args, output),
             Command::Targets(args) => targets::run(args, output),
             Command::Queues(args) => queues::run(args, output),
+            Command::Secrets(args) => secrets::run(args, output),
+            Command::Tail(args) => tail::run(&args, output),
             Command::Config(args) => config::run(args, output),
+            Command::Doctor(args) => doctor::run(&args, output),
             Command::Health(args) => health::run(args, output),
             Command::Bench(args) => bench::run(args, output),
             Command::Receiver(args) => receiver::run(args, output),

@@ -31,14 +31,14 @@ pub(crate) fn run(args: ConfigArgs, output: Output) -> Result<(), Failure> {
     }
 }
 
-fn check(output: Output) -> Result<(), Failure> {
-    let vars = Vars::from_environment();
-    let judged = [
+/// What each service says to these settings; `None` is nothing against them.
+pub(crate) fn judged(vars: &Vars) -> [(&'static str, Option<String>); 3] {
+    [
         (
             "hook-api",
             of(start::settings(
                 Binary::Api,
-                &vars,
+                vars,
                 hook_api::config::Config::read,
             )),
         ),
@@ -46,7 +46,7 @@ fn check(output: Output) -> Result<(), Failure> {
             "hook-worker",
             of(start::settings(
                 Binary::Worker,
-                &vars,
+                vars,
                 hook_worker::Config::read,
             )),
         ),
@@ -54,11 +54,15 @@ fn check(output: Output) -> Result<(), Failure> {
             "hook-janitor",
             of(start::settings(
                 Binary::Janitor,
-                &vars,
+                vars,
                 hook_janitor::Config::read,
             )),
         ),
-    ];
+    ]
+}
+
+fn check(output: Output) -> Result<(), Failure> {
+    let judged = judged(&Vars::from_environment());
     let mut table = Table::new(["SERVICE", "SETTINGS"]);
     let mut services = serde_json::Map::new();
     let mut faults = String::new();

@@ -17,6 +17,7 @@ mod bench;
 mod cli;
 mod config;
 mod dev;
+mod doctor;
 mod enqueue;
 mod exit;
 mod health;
@@ -28,7 +29,9 @@ mod progress;
 mod queues;
 mod receiver;
 mod replays;
+mod secrets;
 mod settings;
+mod tail;
 mod targets;
 
 fn main() -> ExitCode {

@@ -73,6 +73,26 @@ impl Dev {
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
+    /// Runs a command against this stack.
+    async fn output(&self, arguments: &[&str]) -> Output {
+        let mut command = hook(arguments);
+        command
+            .args(["--json"])
+            .env("HOOK_API_URL", self.place("/api"));
+        output_of(&mut command).await
+    }
+
+    /// The JSON lines that a command prints which succeeds.
+    async fn ask(&self, arguments: &[&str]) -> Vec<Value> {
+        let output = self.output(arguments).await;
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let lines = output.stdout.split(|byte| *byte == b'\n');
+        let lines = lines.filter(|line| !line.is_empty());
+        lines
+            .map(|line| serde_json::from_slice(line).unwrap())
+            .collect()
+    }
+
     /// Waits for the next request that the receiver prints.
     async fn received(&mut self) -> Value {
         let line = timeout(LIMIT, self.lines.next_line()).await.unwrap();
@@ -119,6 +139,51 @@ fn is_open(url: &str) -> bool {
     TcpStream::connect(address.parse::<SocketAddr>().unwrap()).is_ok()
 }
 
+/// What somebody on call asks about a job that was delivered with its third attempt, and then has it
+/// sent again.
+async fn on_call(dev: &Dev, job: &str) {
+    let tail = dev.ask(&["tail", "--last=3", "--for=1ms"]).await;
+    let outcomes: Vec<_> = tail
+        .iter()
+        .map(|line| (&line["job"], &line["outcome"]))
+        .collect();
+    let id = Value::from(job);
+    let [failed, delivered] = ["retryable", "delivered"].map(Value::from);
+    assert_eq!(
+        outcomes,
+        [(&id, &failed), (&id, &failed), (&id, &delivered)]
+    );
+    let target = tail[0]["target"].as_str().unwrap();
+    let shown = &dev.ask(&["targets", "show", target]).await[0];
+    assert_eq!(shown["penalty_reasons"], serde_json::json!([]), "{shown}");
+
+    let doctor = ["doctor", "--database-url", dev.place("/database_url")];
+    let checks = dev.ask(&doctor).await[0]["checks"].clone();
+    for check in checks.as_array().unwrap() {
+        assert_ne!(check["verdict"], "fault", "{check}");
+    }
+
+    let replay = [
+        "jobs",
+        "replay",
+        "--status=completed",
+        "--idempotency-key=once",
+    ];
+    let first = dev.ask(&replay).await[0].clone();
+    assert_eq!(
+        (&first["state"], &first["done"]),
+        (&Value::from("completed"), &Value::from(1))
+    );
+    // The same key is the same replay, which has ended.
+    assert_eq!(dev.ask(&replay).await[0], first);
+    let list = &dev.ask(&["replays", "list"]).await[0]["replays"];
+    assert_eq!(*list, serde_json::json!([first]));
+    let id = first["id"].as_str().unwrap();
+    assert_eq!(dev.ask(&["replays", "show", id, "--wait"]).await[0], first);
+    let refused = dev.output(&["replays", "cancel", id]).await;
+    assert_eq!(refused.status.code(), Some(3), "{}", stderr(&refused));
+}
+
 #[tokio::test]
 async fn dev_delivers_leaves_nothing_behind_and_keeps_the_jobs() {
     let data = tempfile::tempdir().unwrap();
@@ -134,6 +199,9 @@ async fn dev_delivers_leaves_nothing_behind_and_keeps_the_jobs() {
         assert_eq!(received["status"], status);
         assert_eq!(received["body"], r#"{"n": 1.0}"#);
     }
+    on_call(&dev, job["id"].as_str().unwrap()).await;
+    keep_secrets(&dev).await;
+    assert_eq!(dev.received().await["id"], job["id"], "the replay");
     let later = dev
         .enqueue(&[&format!("{receiver}/ok"), "--delay=1s"])
         .await;
@@ -261,6 +329,109 @@ async fn migrate_applies_what_is_missing_and_nothing_twice() {
     assert_eq!(second["version"], first["version"]);
 }
 
+/// The checks of a doctor's visit that found a fault, and its exit code.
+async fn faults(command: &mut Command) -> (Vec<String>, Option<i32>) {
+    let output = output_of(command).await;
+    let seen: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let checks = seen["checks"].as_array().unwrap().iter();
+    let faults = checks.filter(|check| check["verdict"] == "fault");
+    let faults = faults.inspect(|check| assert_ne!(check["remedy"], "", "{check}"));
+    let names = faults.map(|check| check["check"].as_str().unwrap().to_owned());
+    (names.collect(), output.status.code())
+}
+
+#[tokio::test]
+async fn doctor_names_what_is_wrong_and_exits_by_it() {
+    let doctor = ["doctor", "--json"];
+    let db = TestDb::new().await;
+    let well = faults(hook(&doctor).env("DATABASE_URL", db.url())).await;
+    assert_eq!(well, (vec![], Some(0)));
+
+    let empty = TestDb::empty().await;
+    let seen = faults(hook(&doctor).env("DATABASE_URL", empty.url())).await;
+    assert_eq!(seen, (vec!["schema".to_owned()], Some(1)));
+
+    let away = "postgres://nobody@127.0.0.1:1/nothing";
+    let seen = faults(hook(&doctor).env("DATABASE_URL", away)).await;
+    assert_eq!(seen, (vec!["connection".to_owned()], Some(4)));
+    let mut command = hook(&doctor);
+    command
+        .env("DATABASE_URL", db.url())
+        .env("HOOK_DATABASE_DIRECT_URL", away);
+    assert_eq!(
+        faults(&mut command).await,
+        (vec!["pooler".to_owned()], Some(1))
+    );
+
+    let mut command = hook(&doctor);
+    command
+        .env("DATABASE_URL", db.url())
+        .env("HOOK_WORKER_SLOTS", "many");
+    assert_eq!(
+        faults(&mut command).await,
+        (vec!["settings".to_owned()], Some(2))
+    );
+
+    // A role that may look at the schema and do no more.
+    let role = format!("reader_{}", db.name());
+    let grant = format!(
+        "CREATE ROLE {role} LOGIN PASSWORD 'reader'; GRANT USAGE ON SCHEMA hook TO {role};
+         GRANT SELECT ON ALL TABLES IN SCHEMA hook TO {role}"
+    );
+    let pool = db.pool().await;
+    sqlx::raw_sql(sqlx::AssertSqlSafe(grant))
+        .execute(&pool)
+        .await
+        .unwrap();
+    let (start, rest) = db
+        .url()
+        .split_once("://")
+        .map(|(a, b)| (a.to_owned(), b.to_owned()))
+        .unwrap();
+    let host = rest.split_once('@').map_or(rest.as_str(), |(_, host)| host);
+    let url = format!("{start}://{role}:reader@{host}");
+    let seen = faults(hook(&doctor).env("DATABASE_URL", url)).await;
+    assert_eq!(seen, (vec!["permissions".to_owned()], Some(1)));
+}
+
+/// Secrets come from stdin and are never shown again.
+async fn keep_secrets(dev: &Dev) {
+    let secrets = |arguments: &[&str]| {
+        let mut command = hook(&["secrets", "--json", "--api-url", dev.place("/api")]);
+        command.args(arguments);
+        command
+    };
+    let secret = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+    let mut child = secrets(&["set", "shop"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin
+        .write_all(format!("{secret}\n").as_bytes())
+        .await
+        .unwrap();
+    drop(stdin);
+    let stored = child.wait_with_output().await.unwrap();
+    assert_eq!(stored.status.code(), Some(0), "{}", stderr(&stored));
+    let shown = output_of(&mut secrets(&["show", "shop"])).await;
+    for output in [&stored, &shown] {
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.contains("\"last_four\":\"Hh8=\""), "{text}");
+        assert!(!text.contains("AAECAwQF"), "{text}");
+    }
+    let made = output_of(&mut secrets(&["set", "other", "--generate"])).await;
+    let made: Value = serde_json::from_slice(&made.stdout).unwrap();
+    assert!(
+        made["secret"].as_str().unwrap().starts_with("whsec_"),
+        "{made}"
+    );
+    let deleted = output_of(&mut secrets(&["delete", "shop"])).await;
+    assert_eq!(deleted.status.code(), Some(0), "{}", stderr(&deleted));
+    let gone = output_of(&mut secrets(&["show", "shop"])).await;
+    assert_eq!(gone.status.code(), Some(3));
+}
+
 #[tokio::test]
 async fn exit_codes_tell_bad_usage_from_a_service_that_is_away() {
     let away = "http://127.0.0.1:1";
@@ -278,6 +449,11 @@ async fn exit_codes_tell_bad_usage_from_a_service_that_is_away() {
         (&["no-such-command"], 2),
         (&["--version"], 0),
         (&["completions", "bash"], 0),
+        (&["completions", "fish"], 0),
+        (&["doctor"], 2),
+        (&["tail", "--jobs=0"], 2),
+        (&["tail", "--api-url", away], 4),
+        (&["replays", "list", "--api-url", away], 4),
     ] {
         let begun = Instant::now();
         let output = output_of(&mut hook(arguments)).await;
