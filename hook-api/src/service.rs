@@ -184,7 +184,7 @@ impl PeriodicLoops<'_> {
             move || {
                 penalties.export_age();
                 let depth = Arc::clone(&depth);
-                async move { depth.count_once().await }
+                async move { Ok(depth.count_once().await?) }
             },
         );
     }
@@ -197,11 +197,10 @@ impl PeriodicLoops<'_> {
         });
     }
 
-    fn start<Step, Running, Error>(&mut self, interval: Interval, step: Step)
+    fn start<Step, Running>(&mut self, interval: Interval, step: Step)
     where
         Step: FnMut() -> Running + Send + 'static,
-        Running: Future<Output = Result<(), Error>> + Send + 'static,
-        Error: Into<anyhow::Error> + Send + 'static,
+        Running: Future<Output = anyhow::Result<()>> + Send + 'static,
     {
         let (heartbeats, stop) = (self.heartbeats.clone(), self.stop.clone());
         self.loops.spawn_fallible(interval.name, async move {
