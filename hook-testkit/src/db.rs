@@ -17,6 +17,8 @@ use hook_localpg::server::{PgServer, StartError};
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{Connection, PgConnection, PgPool};
 
+mod replica;
+
 /// Database with the migrations applied, which others are copied from.
 const TEMPLATE: &str = "hook_template";
 
@@ -35,6 +37,8 @@ static ENDED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 pub struct TestDb {
     name: String,
     server: Server,
+    /// Where the data of a replica lies.
+    _files: Option<tempfile::TempDir>,
 }
 
 #[derive(Debug)]
@@ -77,6 +81,7 @@ impl TestDb {
         Self {
             name,
             server: Server::Own(Arc::new(Mutex::new(server))),
+            _files: None,
         }
     }
 
@@ -184,6 +189,7 @@ impl TestDb {
         Self {
             name,
             server: Server::Shared(server),
+            _files: None,
         }
     }
 }

@@ -61,7 +61,7 @@ pub struct Proxy {
 /// What all connections look at.
 #[derive(Debug)]
 struct Shared {
-    upstream: SocketAddr,
+    upstream: Mutex<SocketAddr>,
     mode: watch::Sender<Mode>,
     /// Rises with each cut, so that no connection misses one.
     cuts: watch::Sender<usize>,
@@ -94,7 +94,7 @@ impl Proxy {
         let reserved = ClosedPort::new();
         let address = reserved.address();
         let shared = Arc::new(Shared {
-            upstream,
+            upstream: Mutex::new(upstream),
             mode: watch::Sender::new(Mode::Pass),
             cuts: watch::Sender::new(0),
             trigger: Mutex::new(None),
@@ -117,14 +117,17 @@ impl Proxy {
     /// When the URL has no address and port.
     #[must_use]
     pub fn before(database_url: &str) -> Self {
-        let url = parse(database_url);
-        let host = url
-            .host_str()
-            .expect("the URL of a test's server has a host");
-        let host = host.replace("localhost", "127.0.0.1").parse();
-        let host = host.expect("the server of a test is given by its address");
-        let port = url.port().expect("the URL of a test's server has a port");
-        Self::start(SocketAddr::new(host, port))
+        Self::start(server_of(database_url))
+    }
+
+    /// Leads new connections to the server of another database URL, as a name does that is moved
+    /// to another primary.
+    ///
+    /// # Panics
+    /// When the URL has no address and port.
+    pub fn lead_to(&self, database_url: &str) {
+        let upstream = self.shared.upstream.lock();
+        *upstream.unwrap_or_else(PoisonError::into_inner) = server_of(database_url);
     }
 
     /// The same database URL, through this proxy.
@@ -193,6 +196,11 @@ impl Proxy {
 }
 
 impl Shared {
+    fn upstream(&self) -> SocketAddr {
+        let upstream = self.upstream.lock();
+        *upstream.unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The point at which these bytes of a client cut its connection.
     fn cut_point(&self, bytes: &[u8]) -> Option<CutPoint> {
         let trigger = self
@@ -241,6 +249,17 @@ async fn accept(listener: Option<&TcpListener>) -> TcpStream {
             Err(_) => pause(Duration::from_millis(10)).await,
         }
     }
+}
+
+fn server_of(database_url: &str) -> SocketAddr {
+    let url = parse(database_url);
+    let host = url
+        .host_str()
+        .expect("the URL of a test's server has a host");
+    let host = host.replace("localhost", "127.0.0.1").parse();
+    let host = host.expect("the server of a test is given by its address");
+    let port = url.port().expect("the URL of a test's server has a port");
+    SocketAddr::new(host, port)
 }
 
 fn parse(database_url: &str) -> reqwest::Url {

@@ -23,6 +23,7 @@ mod dashboards;
 mod described;
 mod destinations;
 mod examples;
+mod failovers;
 mod faults;
 mod floods;
 mod hang_ups;

@@ -74,7 +74,7 @@ async fn carry(client: TcpStream, shared: &Shared, mut cuts: watch::Receiver<usi
     if thawed == Mode::HalfOpen {
         return swallow(client, cuts).await;
     }
-    let Ok(server) = TcpStream::connect(shared.upstream).await else {
+    let Ok(server) = TcpStream::connect(shared.upstream()).await else {
         return reset(&client);
     };
     for stream in [&client, &server] {

@@ -142,6 +142,36 @@ async fn a_late_finish_changes_nothing() {
     assert_eq!(attempts[0].error_kind, Some(ErrorKind::LeaseExpired.code()));
 }
 
+/// Where a lease lies is no proof of it: the next one of the same job may lie in the same place.
+#[tokio::test]
+async fn a_late_finish_changes_nothing_where_the_new_lease_took_the_place_of_the_old() {
+    let kit = Kit::new().await;
+    kit.enqueue(&["a.test"]).await;
+    let place = async || -> String {
+        sqlx::query_scalar("SELECT ctid::text FROM hook.lease")
+            .fetch_one(&kit.pool)
+            .await
+            .unwrap()
+    };
+    // While the table is empty, this frees its space as a VACUUM does.
+    let vacuum = async || {
+        let truncate = sqlx::query("TRUNCATE hook.lease");
+        truncate.execute(&kit.pool).await.unwrap();
+    };
+    vacuum().await;
+    let late = kit.dequeue(&["a.test"], 1).await.pop().unwrap();
+    let its_place = place().await;
+    kit.expire_leases().await;
+    kit.queue.reap_leases(10, &reap(10)).await.unwrap();
+    vacuum().await;
+    let owner = kit.dequeue(&["a.test"], 1).await.pop().unwrap();
+    assert_eq!(place().await, its_place);
+    for (job, expected) in [(late, Finished::LeaseLost), (owner, Finished::Recorded)] {
+        let finish = finish(job, Next::End(Status::Completed));
+        assert_eq!(kit.queue.finish(&mut [finish]).await.unwrap(), [expected]);
+    }
+}
+
 #[tokio::test]
 async fn a_lease_whose_row_moved_can_still_be_finished() {
     let kit = Kit::new().await;
