@@ -172,7 +172,7 @@ impl PeriodicLoops<'_> {
                 async move {
                     refresh.refresh_once().await?;
                     readiness.prove(PENALTIES);
-                    Ok(())
+                    anyhow::Ok(())
                 }
             },
         );
