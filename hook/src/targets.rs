@@ -48,6 +48,11 @@ enum Command {
         /// The destination key.
         target: String,
     },
+    /// Let the next probe of a held target go out now.
+    Probe {
+        /// The destination key.
+        target: String,
+    },
     /// Set limits of a target; `none` takes one away.
     Set {
         /// The destination key.
@@ -111,6 +116,9 @@ pub(crate) fn run(args: TargetsArgs, output: Output) -> Result<(), Failure> {
         }
         Command::Resume { target } => {
             api.post(&format!("{}/resume", route(&target)), &Value::Null)?
+        }
+        Command::Probe { target } => {
+            api.post(&format!("{}/probe", route(&target)), &Value::Null)?
         }
         Command::Set { target, limits } => api.patch(&route(&target), &limits.json())?,
     };

@@ -117,6 +117,7 @@ async fn every_route_answers_as_it_is_described() {
     jobs(&mut api, &delivered).await;
     replays(&mut api, &sink.url("/")).await;
     targets(&mut api).await;
+    probe(&mut api, &db.pool().await).await;
     secrets(&mut api).await;
     for route in ["/", "/openapi.json", "/page.css", "/page.js"] {
         api.ask(Method::GET, route, route, None).await;
@@ -267,6 +268,23 @@ async fn replays(api: &mut Described<'_>, url: &str) {
             api.ask(method.clone(), &pattern, &path, None).await;
         }
     }
+}
+
+/// A target that is down can be probed, another cannot.
+async fn probe(api: &mut Described<'_>, pool: &sqlx::PgPool) {
+    let (pattern, target) = ("/v1/targets/{target}/probe", "/v1/targets/held.example");
+    let paused = api.stack.post(&format!("{target}/pause"), &json!({})).await;
+    assert_eq!(paused.status, 200, "{}", paused.text());
+    let path = format!("{target}/probe");
+    api.ask(Method::POST, pattern, &path, None).await;
+    sqlx::query(
+        "UPDATE hook.target SET hold_interval_ms = 60000, held_until = now() + interval '1 hour'
+        WHERE name = 'held.example'",
+    )
+    .execute(pool)
+    .await
+    .expect("it can be held");
+    api.ask(Method::POST, pattern, &path, None).await;
 }
 
 async fn targets(api: &mut Described<'_>) {

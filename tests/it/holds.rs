@@ -133,3 +133,45 @@ async fn a_pause_is_obeyed_by_all_workers_and_ends_at_once() {
     )
     .await;
 }
+
+#[tokio::test]
+async fn a_person_lets_the_next_probe_go_out_now() {
+    let db = TestDb::new().await;
+    let sink = Sink::start(500).await;
+    let stack = Stack::builder(&db.url())
+        .set("HOOK_HOLD_FAILURES", 5)
+        .set("HOOK_HOLD_AFTER", "200ms")
+        .set("HOOK_PROBE_INTERVAL_MIN", "30m")
+        .set("HOOK_PROBE_INTERVAL_MAX", "30m")
+        .set("HOOK_MAX_ATTEMPTS", 100)
+        .set("HOOK_RETRY_SCHEDULE", "100ms")
+        .start()
+        .await;
+    let jobs: Vec<_> = (0..20)
+        .map(|_| json!({"url": sink.url("/"), "target": "down.test"}))
+        .collect();
+    enqueue_many(&stack, &jobs).await;
+    wait_state(&stack, "down.test", "held").await;
+    let quiet = async || target(&stack, "down.test").await;
+    wait_for(LIMIT, quiet, |state| state["running"] == 0).await;
+    let next_probe = |state: &serde_json::Value| state["next_probe_at"].as_str().map(str::to_owned);
+    let first = next_probe(&quiet().await);
+    // It fails once more: that is one attempt, and the next probe is far away again, which the worker says
+    // about a second later.
+    let count = sink.request_count();
+    let probe = "/v1/targets/down.test/probe";
+    let answer = stack.post(probe, &json!({})).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    sink.wait_requests(count + 1, LIMIT).await;
+    wait_for(LIMIT, quiet, |state| next_probe(state) > first).await;
+    assert_eq!(sink.request_count(), count + 1);
+    // It is back: the probe releases it.
+    sink.set_script(200);
+    let answer = stack.post(probe, &json!({})).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let counts = wait_drained(&db.pool().await).await;
+    assert_eq!((counts["completed"], counts["ended"]), (20, 0));
+    wait_for(LIMIT, quiet, |state| state["state"] != "held").await;
+    let refused = stack.post(probe, &json!({})).await;
+    assert_eq!(refused.status, 409, "{}", refused.text());
+}

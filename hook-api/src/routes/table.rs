@@ -298,6 +298,14 @@ fn about_targets() -> Vec<Route> {
                 .answers(200, "Target"),
             targets::resume,
         ),
+        Route::new(
+            post("/v1/targets/{target}/probe", "probeTarget")
+                .says("Lets the next probe of a held target go out now.")
+                .action()
+                .answers(200, "Target")
+                .refuses(409),
+            targets::probe,
+        ),
     ]
 }
 

@@ -3,6 +3,7 @@
 use axum::extract::{Path, Request, State, rejection::PathRejection};
 use hook_common::{
     job::QueueName,
+    problem::Code,
     queue::{TargetChange, TargetOrder},
     target::Target,
 };
@@ -117,6 +118,27 @@ pub(super) async fn resume(State(app): Shared, path: TargetPath, request: Reques
     )
     .await?;
     change(&app, &target, &paused(false)).await
+}
+
+/// `POST /v1/targets/{target}/probe`
+pub(super) async fn probe(State(app): Shared, path: TargetPath, request: Request) -> Answer {
+    let admitted = app.admission.action(request).await?;
+    let target = target_of(path)?;
+    app.record(
+        &admitted.parts,
+        Action::ProbeTarget,
+        target.as_str(),
+        &json!({}),
+    )
+    .await?;
+    let probing = app.queue.probe_now(&target);
+    if app.ask(Changes::Something, probing).await? {
+        return show(&app, &target, 0).await;
+    }
+    show(&app, &target, 0).await?;
+    let detail =
+        "only a target that is held after failures, and is not being probed, can be probed";
+    Err(Refusal::new(Code::StateConflict, detail))
 }
 
 /// `PATCH /v1/targets/{target}`

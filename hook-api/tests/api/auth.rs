@@ -144,6 +144,7 @@ async fn an_enqueue_token_manages_nothing() {
         ("PATCH", "/v1/targets/x".to_owned()),
         ("POST", "/v1/targets/x/pause".to_owned()),
         ("POST", "/v1/targets/x/resume".to_owned()),
+        ("POST", "/v1/targets/x/probe".to_owned()),
         ("GET", "/v1/queues".to_owned()),
         ("PUT", "/v1/secrets/x".to_owned()),
         ("GET", "/v1/secrets/x".to_owned()),

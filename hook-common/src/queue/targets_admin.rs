@@ -102,7 +102,27 @@ ON CONFLICT (shard, target_id) DO UPDATE SET
     penalty_pin = CASE WHEN $10 THEN $7 ELSE t.penalty_pin END,
     changed_at = now()";
 
+// A claimed probe holds a lease: while there is one, no second probe is let out beside it.
+const PROBE_NOW: &str = "-- probe_now
+UPDATE hook.target SET held_until = LEAST(held_until, now()), changed_at = now()
+WHERE shard = $1 AND target_id = $2 AND hold_interval_ms IS NOT NULL
+    AND NOT EXISTS (SELECT FROM hook.lease WHERE shard = $1 AND target_id = $2)";
+
 impl Queue {
+    /// Lets the next probe of a target that is down go out now; false if it is not down, or is being
+    /// probed.
+    ///
+    /// # Errors
+    /// Whether the probe was let out is not known; calling again is harmless.
+    pub async fn probe_now(&self, target: &Target) -> sqlx::Result<bool> {
+        let done = sqlx::query(PROBE_NOW)
+            .bind(SHARD)
+            .bind(target.id().0)
+            .execute(&self.pool())
+            .await?;
+        Ok(done.rows_affected() > 0)
+    }
+
     /// Returns a target with what its attempts came to in the last `hours`; `None` if nothing was ever
     /// stored or set for it.
     ///

@@ -240,6 +240,77 @@ async fn dev_delivers_leaves_nothing_behind_and_keeps_the_jobs() {
     assert_eq!(dev.interrupt().await, Some(0));
 }
 
+/// The shell commands of a document, block by block, but for those that start the product or find it.
+fn commands_of(document: &str) -> Vec<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("..")
+        .join(document);
+    let text = std::fs::read_to_string(&path).unwrap();
+    let blocks = text.split("```sh\n").skip(1);
+    let blocks = blocks.map(|rest| rest.split("```").next().unwrap().to_owned());
+    let starts = ["cargo ", "export PATH", "export DATABASE_URL"];
+    blocks
+        .filter(|block| !starts.iter().any(|start| block.starts_with(start)))
+        .collect()
+}
+
+/// The commands of all documents for newcomers are typed one after the other into one `hook dev`.
+#[tokio::test]
+async fn every_command_of_the_guides_works_as_it_stands() {
+    let data = tempfile::tempdir().unwrap();
+    let here = tempfile::tempdir().unwrap();
+    let dev = Dev::start(data.path()).await;
+    let programs = Path::new(env!("CARGO_BIN_EXE_hook")).parent().unwrap();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path = [programs.to_owned()]
+        .into_iter()
+        .chain(std::env::split_paths(&path));
+    let path = std::env::join_paths(path).unwrap();
+    let mut run = 0;
+    for document in [
+        "README.md",
+        "docs/quick-start.md",
+        "docs/concepts.md",
+        "docs/migrating.md",
+        "docs/faq.md",
+    ] {
+        for block in commands_of(document) {
+            let block = block
+                .replace("http://127.0.0.1:3300", dev.place("/api"))
+                .replace("http://127.0.0.1:3380", dev.place("/receiver"));
+            let mut shell = Command::new("sh");
+            shell
+                .args(["-euc", &block])
+                .current_dir(here.path())
+                .env("PATH", &path)
+                .env("HOOK_API_URL", dev.place("/api"))
+                .env("NO_PROXY", "*")
+                .stdin(Stdio::null())
+                .kill_on_drop(true);
+            let output = output_of(&mut shell).await;
+            let said = String::from_utf8_lossy(&output.stdout);
+            assert!(
+                output.status.success() && !said.contains("\"status\":4"),
+                "{document}: {block}\n{said}{}",
+                stderr(&output)
+            );
+            run += 1;
+        }
+    }
+    assert!(run >= 10, "{run} blocks were found");
+    // What the quick start says has happened.
+    let sick = &dev.ask(&["targets", "show", "sick.example"]).await[0];
+    assert_ne!(sick["state"], "paused", "{sick}");
+    let replays = dev.ask(&["replays", "list"]).await[0]["replays"].clone();
+    let of_sick = replays.as_array().unwrap().iter();
+    let of_sick: Vec<_> = of_sick
+        .filter(|replay| replay["target"] == "sick.example")
+        .map(|replay| &replay["state"])
+        .collect();
+    assert_eq!(of_sick, ["completed"], "{replays}");
+    assert_eq!(dev.interrupt().await, Some(0));
+}
+
 #[tokio::test]
 async fn a_second_dev_on_the_same_data_says_so_and_disturbs_nothing() {
     let data = tempfile::tempdir().unwrap();

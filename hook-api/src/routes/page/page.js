@@ -180,6 +180,10 @@ function targetActions(target) {
       act((paused ? "resume " : "pause ") + name, () =>
         api("POST", targetPath(name, paused ? "/resume" : "/pause")).then(() => ""))),
     button("Limits", "limits " + name, () => setLimits(target)),
+    target.state === "held"
+      ? button("Probe now", "probe " + name, () =>
+        act("probe " + name, () => api("POST", targetPath(name, "/probe")).then(() => "")))
+      : null,
     target.failed > 0
       ? button("Replay", "replay " + name, () => replay({ target: name }, target.failed))
       : null,
