@@ -26,6 +26,7 @@ mod examples;
 mod failovers;
 mod faults;
 mod floods;
+mod full_disks;
 mod hang_ups;
 mod holds;
 mod kills;

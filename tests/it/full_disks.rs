@@ -1,0 +1,122 @@
+//! The disk of the tables is full: a small file system, which only root can mount.
+
+use std::{path::Path, process::Command};
+
+use hook_testkit::{db::TestDb, sink::Sink, stack::Stack, wait::wait_for};
+use serde_json::json;
+use sqlx::Connection as _;
+
+use crate::kit::{LIMIT, received, wait_drained};
+
+const SMALL: &str = "size=40m";
+const LARGE: &str = "size=400m";
+/// Of one body; what is answered is far smaller than the file system, and what is refused larger.
+const BODY_BYTES: usize = 512 * 1024;
+
+/// A file system in memory; gone when this is dropped.
+struct Disk {
+    place: tempfile::TempDir,
+}
+
+impl Disk {
+    fn mount() -> Self {
+        let place = tempfile::tempdir().expect("a folder can be made");
+        run(Command::new("mount")
+            .args(["-t", "tmpfs", "-o", SMALL, "tmpfs"])
+            .arg(place.path()));
+        Self { place }
+    }
+
+    /// Lets the server's user have it.
+    fn give_to_owner_of(&self, data: &Path) {
+        let reference = format!("--reference={}", data.display());
+        run(Command::new("chown").arg(reference).arg(self.place.path()));
+    }
+
+    fn enlarge(&self) {
+        let options = format!("remount,{LARGE}");
+        run(Command::new("mount")
+            .args(["-o", &options])
+            .arg(self.place.path()));
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        // The server that uses it may end later than this.
+        run(Command::new("umount").arg("--lazy").arg(self.place.path()));
+    }
+}
+
+fn run(command: &mut Command) {
+    let output = command.output();
+    let output = output.unwrap_or_else(|error| panic!("running {command:?}: {error}"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {said}");
+}
+
+/// With no room left, an enqueue is answered 503 and stores nothing; nobody dies. With room again,
+/// everything goes on, and each job that was answered is delivered.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_refuses_and_loses_nothing() {
+    let root = std::fs::metadata("/proc/self")
+        .is_ok_and(|of| std::os::unix::fs::MetadataExt::uid(&of) == 0);
+    if !root {
+        println!("not shown: only root can mount a small file system");
+        return;
+    }
+    let disk = Disk::mount();
+    let db = TestDb::durable().await;
+    let data = db
+        .with_server(|server| server.directory().join("data"))
+        .await;
+    disk.give_to_owner_of(&data);
+    let (name, place) = (
+        db.name().to_owned(),
+        disk.place.path().display().to_string(),
+    );
+    let server = db.with_server(|server| server.url()).await;
+    let mut connection = sqlx::PgConnection::connect(&server)
+        .await
+        .expect("it answers");
+    for statement in [
+        format!("CREATE TABLESPACE small LOCATION '{place}'"),
+        format!("ALTER DATABASE {name} SET TABLESPACE small"),
+    ] {
+        let statement = sqlx::raw_sql(sqlx::AssertSqlSafe(statement));
+        statement
+            .execute(&mut connection)
+            .await
+            .expect("the database can be moved");
+    }
+
+    let sink = Sink::start(200).await;
+    let mut stack = Stack::start(&db.url()).await;
+    let job = json!({"url": sink.url("/d"), "body": "x".repeat(BODY_BYTES)});
+    let mut ids = Vec::new();
+    let refused = loop {
+        let reply = stack.enqueue(&job).await;
+        if reply.status != 202 {
+            break reply;
+        }
+        ids.push(reply.id());
+        assert!(ids.len() < 1000, "the disk does not get full");
+    };
+    assert_eq!(refused.status, 503, "{}", refused.text());
+    assert!(ids.len() > 10, "{} jobs", ids.len());
+    assert!(stack.all_run());
+    disk.enlarge();
+    let accepted = async || {
+        let reply = stack.enqueue(&job).await;
+        (reply.status == 202).then(|| reply.id())
+    };
+    let id = wait_for(LIMIT, accepted, Option::is_some).await;
+    ids.extend(id);
+    let counts = wait_drained(&db.pool().await).await;
+    println!("{} jobs fitted in", ids.len() - 1);
+    let all = i64::try_from(ids.len()).expect("it is small");
+    assert_eq!((counts["completed"], counts["ended"]), (all, 0));
+    let received = received(&sink);
+    assert!(ids.iter().all(|id| received.contains_key(id)));
+    assert!(stack.all_run());
+}
