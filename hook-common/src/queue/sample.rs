@@ -4,7 +4,7 @@
 //! the same pages are read each time, so that two looks differ by what has changed and not by chance.
 
 /// Waiting jobs that are looked at.
-pub(super) const SAMPLED_MAX: i64 = 20_000;
+pub(super) const SAMPLED_MAX: i64 = 10_000;
 
 /// The share of the waiting jobs that a sample holds; `$max` is the placeholder for [`SAMPLED_MAX`].
 macro_rules! sampled_share {

@@ -10,7 +10,7 @@ use crate::{
 /// Up to this many rows are counted one by one; beyond, Postgres's own estimate has to do.
 const COUNTED_MAX: i64 = 200_000;
 /// The same where people look at the numbers again and again.
-const LOOKED_AT_MAX: i64 = 50_000;
+const LOOKED_AT_MAX: i64 = 20_000;
 
 const WAITING_COUNT: &str = "-- waiting_count
 SELECT count(*) FROM (SELECT FROM hook.ready WHERE shard = $1 LIMIT $2) AS counted";

@@ -195,7 +195,7 @@ async function targets() {
   if (state.argument !== "") return [await api("GET", targetPath(state.argument, "?hours=" + SPARK_HOURS))];
   const lists = [];
   for (const order of state.order ? [state.order] : ["waiting", "failing"]) {
-    lists.push(...(await api("GET", "/v1/targets?limit=200&hours=" + SPARK_HOURS + "&order=" + order)).targets);
+    lists.push(...(await api("GET", "/v1/targets?limit=100&hours=" + SPARK_HOURS + "&order=" + order)).targets);
   }
   return [...new Map(lists.map((target) => [target.target, target])).values()];
 }
