@@ -30,6 +30,9 @@ use crate::{
 /// Longest time without a look at the heads; also how often the loop proves that it turns.
 const LOOK_AT_LEAST_EVERY: Duration = Duration::from_secs(1);
 
+/// How soon work goes on once statements have been found in order: at each start, for one.
+const LOOK_AT_STATEMENTS_EVERY: Duration = Duration::from_millis(20);
+
 /// After a dequeue that failed, so that a database in trouble is not hammered; it doubles with each
 /// further failure.
 const PAUSE_AFTER_FAILURE_MIN: Duration = Duration::from_millis(250);
@@ -195,9 +198,14 @@ impl Dequeues {
 
     /// How long to wait before it is looked again whether a dequeue may begin.
     fn wait(&self) -> Duration {
-        Some(self.pause_left())
-            .filter(|left| !left.is_zero())
-            .unwrap_or(LOOK_AT_LEAST_EVERY)
+        let left = self.pause_left();
+        if !left.is_zero() {
+            left
+        } else if self.shared.queue.statements_work() {
+            LOOK_AT_LEAST_EVERY
+        } else {
+            LOOK_AT_STATEMENTS_EVERY
+        }
     }
 }
 

@@ -16,8 +16,8 @@
 //!   otherwise, and always a sixteenth, so that they hold a twentieth also between two picks; one
 //!   pick in eight begins with the worst of them;
 //! - retries get a tenth while first tries wait;
-//! - while a dequeue for many jobs is under way, another may be made for other targets, so that a
-//!   busy target does not have the next job of a quiet one wait for Postgres.
+//! - a dequeue brings few jobs of one target, and while one for many jobs is under way another may be
+//!   made for other targets, so that a busy target does not have the next job of a quiet one wait.
 //!
 //! Deliberately absent: jobs. Only Postgres knows how many there are and hands them out.
 
@@ -56,6 +56,10 @@ const RETRY_SHARE: f64 = 0.1;
 
 /// One in so many picks begins with the worst of the penalised targets.
 const WORST_FIRST_EVERY: usize = 8;
+
+/// Jobs of one target in one dequeue. More would make the statement longer, and every job behind it
+/// wait for that, without more deliveries: a target that has more is asked again at once.
+const TARGET_TAKE_MAX: usize = 16;
 
 /// A dequeue for so many jobs may have another one beside it. Smaller ones are over sooner than it
 /// pays to split a batch.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use hook_common::{job::Tier, queue::Head, target::TargetId};
 
 use super::{
-    Heads, LEVELS, Pick, RETRY_SHARE, WORST_FIRST_EVERY,
+    Heads, LEVELS, Pick, RETRY_SHARE, TARGET_TAKE_MAX, WORST_FIRST_EVERY,
     entry::{Class, Standing, share, tier_index},
 };
 
@@ -205,9 +205,11 @@ impl Heads {
         let Some(entry) = self.targets.get(&target_id) else {
             return 0;
         };
+        let asked = picking.asked_of(target_id);
         let room = entry
             .room(&self.settings, picking.now)
-            .saturating_sub(picking.asked_of(target_id));
+            .min(TARGET_TAKE_MAX)
+            .saturating_sub(asked);
         if entry.standing(picking.now) != Standing::Unproven {
             return room;
         }
@@ -249,6 +251,7 @@ impl Heads {
                 let open = Class::ALL.map(|class| entry.is_open(class, picking.now));
                 let health = &entry.health;
                 let earned = health.window().saturating_sub(health.in_flight());
+                let earned = earned.min(TARGET_TAKE_MAX);
                 let fair = picking.left.div_ceil(waiting - served);
                 for class in Class::ALL {
                     let unasked = earned.saturating_sub(picking.asked_of(target_id));
