@@ -62,9 +62,15 @@ impl World {
 
     /// Picks once and leases all that was asked for; returns the targets in the order asked.
     fn dequeue(&mut self, limit: usize) -> Vec<(TargetId, usize)> {
+        let picks = self.heads.pick(limit, self.now);
+        self.lease(picks, limit)
+    }
+
+    /// Leases all that was asked for.
+    fn lease(&mut self, picks: Vec<Pick>, limit: usize) -> Vec<(TargetId, usize)> {
         let mut left = limit;
         let mut leased = Vec::new();
-        for pick in self.heads.pick(limit, self.now) {
+        for pick in picks {
             let jobs = usize::try_from(pick.head.take).unwrap().min(left);
             left -= jobs;
             let taken = Taken {

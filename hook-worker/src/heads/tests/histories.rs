@@ -45,6 +45,7 @@ fn random_histories_keep_every_bound() {
     for slots in [8, 64, 512] {
         let mut world = World::new(slots);
         let cap = settings(slots).target_in_flight_max;
+        let mut under_way: Option<Vec<Pick>> = None;
         for _ in 0..3000 {
             let target = TargetId(rng.random_range(0..40));
             match rng.random_range(0..10) {
@@ -52,7 +53,11 @@ fn random_histories_keep_every_bound() {
                     let tier = Tier::ALL[rng.random_range(0..3)];
                     world.wake_tier(target.0, tier);
                 }
-                3..6 => {
+                3 => match under_way.take() {
+                    Some(picks) => drop(world.lease(picks, 50)),
+                    None => under_way = Some(world.heads.pick(50, world.now)),
+                },
+                4..6 => {
                     let limit = rng.random_range(1..50);
                     let asked = world.dequeue(limit);
                     let jobs: usize = asked.iter().map(|(_, jobs)| jobs).sum();
@@ -77,6 +82,7 @@ fn random_histories_keep_every_bound() {
                 );
             }
         }
+        world.lease(under_way.unwrap_or_default(), 50);
         // Whatever happened, every target with work is served once the slots are free again.
         let targets: Vec<TargetId> = (0..40).map(|target| world.wake(target)).collect();
         let mut served: HashMap<TargetId, usize> = HashMap::new();
