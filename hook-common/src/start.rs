@@ -24,8 +24,9 @@ use crate::{
     queue::Queue,
 };
 
-/// How often a service learns whether the statements work that it cannot do without.
-const REHEARSE_EVERY: Duration = Duration::from_secs(1);
+/// How often a service learns whether the statements work that it cannot do without. Planning them is
+/// what an idle queue mostly does.
+const REHEARSE_EVERY: Duration = Duration::from_secs(2);
 /// From one try of a step of the start to the next.
 const INSIST_EVERY: Duration = Duration::from_secs(1);
 
