@@ -111,34 +111,49 @@ WITH gone AS (
 )
 SELECT count(*) FROM gone";
 
-// The job moves to the kept bucket, so that a bucket of the ring never gets a live job again once
-// it is closed; the purge relies on that. No attempt starts after the end of a job's time to live.
-const RETRY: &str = "-- retry
-WITH gone AS (
-    DELETE FROM hook.finished WHERE shard = $1 AND job_id = $2 AND NOT EXISTS (
-        SELECT FROM hook.job WHERE shard = $1 AND job_id = $2 AND expires_at <= now())
-    RETURNING *
-), kept_job AS (
+/// What a finished job keeps when it waits again: `gone` are the rows of `hook.finished` that were
+/// deleted for it. Its body and its attempts leave the ring, and its last attempt joins the others.
+macro_rules! kept_history {
+    () => {
+        ", kept_job AS (
     UPDATE hook.job AS j SET bucket = -1 FROM gone AS g
-    WHERE j.shard = $1 AND j.job_id = $2 AND j.bucket = g.bucket RETURNING j.expires_at, j.timeout_ms
+    WHERE j.shard = $1 AND j.job_id = g.job_id AND j.bucket = g.bucket
+    RETURNING j.job_id, j.expires_at, j.timeout_ms
 ), kept_attempts AS (
     UPDATE hook.attempt AS a SET bucket = -1 FROM gone AS g
-    WHERE a.shard = $1 AND a.job_id = $2 AND a.bucket = g.bucket
+    WHERE a.shard = $1 AND a.job_id = g.job_id AND a.bucket = g.bucket
 ), log AS (
     INSERT INTO hook.attempt (shard, bucket, job_id, target_id, fence, attempt, started_at, duration_ms,
         outcome, error_kind, response_status, response_excerpt, response_truncated, worker)
     SELECT $1, -1, job_id, target_id, fence, attempt, started_at, duration_ms, outcome, error_kind,
         response_status, response_excerpt, response_truncated, worker
     FROM gone WHERE outcome IS NOT NULL
-), waiting AS (
+)"
+    };
+}
+
+pub(super) use kept_history;
+
+// The job moves to the kept bucket, so that a bucket of the ring never gets a live job again once
+// it is closed; the purge relies on that. No attempt starts after the end of a job's time to live.
+const RETRY: &str = concat!(
+    "-- retry
+WITH gone AS (
+    DELETE FROM hook.finished WHERE shard = $1 AND job_id = $2 AND NOT EXISTS (
+        SELECT FROM hook.job WHERE shard = $1 AND job_id = $2 AND expires_at <= now())
+    RETURNING *
+)",
+    kept_history!(),
+    ", waiting AS (
     INSERT INTO hook.ready (shard, tier, target_id, run_at, job_id, fence, attempt, bucket, expires_at,
         timeout_ms)
     SELECT $1, CASE WHEN g.tier = 0 THEN 0 ELSE 1 END, g.target_id, now(), g.job_id, g.fence, 0, -1,
         k.expires_at, k.timeout_ms
-    FROM gone AS g CROSS JOIN kept_job AS k
+    FROM gone AS g JOIN kept_job AS k ON k.job_id = g.job_id
     RETURNING target_id
 )
-SELECT target_id FROM waiting";
+SELECT target_id FROM waiting"
+);
 
 impl Queue {
     /// Returns the job, with its body if `with_body`; `None` if there is none (any more).

@@ -12,7 +12,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use crate::{
-    queue::{Queue, SHARD, enqueue::millis},
+    queue::{Queue, SHARD, enqueue::millis, jobs::kept_history},
     target::TargetId,
 };
 
@@ -115,20 +115,9 @@ WITH ",
     DELETE FROM hook.finished AS f USING matching AS m
     WHERE f.shard = $1 AND f.job_id = m.job_id AND f.bucket = m.bucket
     RETURNING f.*
-), kept_job AS (
-    UPDATE hook.job AS j SET bucket = -1 FROM gone AS g
-    WHERE j.shard = $1 AND j.job_id = g.job_id AND j.bucket = g.bucket
-    RETURNING j.job_id, j.expires_at, j.timeout_ms
-), kept_attempts AS (
-    UPDATE hook.attempt AS a SET bucket = -1 FROM gone AS g
-    WHERE a.shard = $1 AND a.job_id = g.job_id AND a.bucket = g.bucket
-), log AS (
-    INSERT INTO hook.attempt (shard, bucket, job_id, target_id, fence, attempt, started_at, duration_ms,
-        outcome, error_kind, response_status, response_excerpt, response_truncated, worker)
-    SELECT $1, -1, job_id, target_id, fence, attempt, started_at, duration_ms, outcome, error_kind,
-        response_status, response_excerpt, response_truncated, worker
-    FROM gone WHERE outcome IS NOT NULL
-), waiting AS (
+)",
+    kept_history!(),
+    ", waiting AS (
     INSERT INTO hook.ready (shard, tier, target_id, run_at, job_id, fence, attempt, bucket, expires_at,
         timeout_ms)
     SELECT $1, 1, g.target_id,

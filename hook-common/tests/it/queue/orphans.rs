@@ -5,7 +5,9 @@ use std::time::Duration;
 use hook_common::{
     db::Db,
     job::{JobId, QueueName},
-    queue::{DeadWorker, Finished, LiveWorker, Next, Queue, ReapLeases, Serves, WakeListener},
+    queue::{
+        DeadWorker, Finished, LiveWorker, Next, Queue, ReapLeases, Reaped, Serves, WakeListener,
+    },
 };
 use hook_testkit::{
     db::TestDb,
@@ -163,13 +165,7 @@ async fn leases_of_the_dead_end_and_those_of_a_namesake_do_not() {
         .unwrap();
     let of_living = kit.dequeue(&["b.test"], 1).await.pop().unwrap();
 
-    let dead = wait_dead(&kit).await;
-    assert_eq!(dead.len(), 1);
-    let reap = ReapLeases {
-        dead_workers: &dead,
-        ..reap(10)
-    };
-    let reaped = kit.queue.reap_leases(10, &reap).await.unwrap();
+    let reaped = reap_of_one_dead(&kit).await;
     assert_eq!((reaped.returned, reaped.failed), (1, 0));
     assert_eq!(lost_attempts(&kit, ids[0]).await, 1);
     let finished = [of_dead, of_living].map(|job| finish(job, Next::Retry(MINUTE)));
@@ -194,14 +190,19 @@ async fn an_older_namesake_that_lives_keeps_everything_to_the_leases() {
         .announce_worker(worker(2), NAME, MINUTE)
         .await
         .unwrap();
-    let dead = wait_dead(&kit).await;
+    let reaped = reap_of_one_dead(&kit).await;
+    assert_eq!((reaped.returned, reaped.failed), (0, 0));
+}
+
+/// Waits until one worker is known to be dead, and ends what it leased.
+async fn reap_of_one_dead(kit: &Kit) -> Reaped {
+    let dead = wait_dead(kit).await;
     assert_eq!(dead.len(), 1);
     let reap = ReapLeases {
         dead_workers: &dead,
         ..reap(10)
     };
-    let reaped = kit.queue.reap_leases(10, &reap).await.unwrap();
-    assert_eq!((reaped.returned, reaped.failed), (0, 0));
+    kit.queue.reap_leases(10, &reap).await.unwrap()
 }
 
 /// Attempts of a job that were lost with their worker.
