@@ -16,6 +16,7 @@ use crate::{
     purge::{self, PurgeArgs},
     report::{Findings, Report},
     role::{self, Role},
+    soak::{self, SoakArgs},
 };
 
 /// The arguments of `hook bench`.
@@ -50,6 +51,8 @@ enum Scenario {
     Isolation(IsolationArgs),
     /// The worker's memory and connections with many slow deliveries in flight.
     Memory(MemoryArgs),
+    /// Enqueue, deliver and purge for an hour: sizes, times and memory have to stay flat.
+    Soak(SoakArgs),
 }
 
 /// What every scenario can be told.
@@ -89,6 +92,7 @@ fn measure(scenario: &Scenario) -> anyhow::Result<Report> {
         Scenario::Purge(args) => ("purge", &args.common),
         Scenario::Isolation(args) => ("isolation", &args.common),
         Scenario::Memory(args) => ("memory", &args.common),
+        Scenario::Soak(args) => ("soak", &args.common),
     };
     start::raise_descriptor_limit();
     // One thread: the load shares the cores with what it measures.
@@ -115,6 +119,7 @@ async fn once(scenario: &Scenario) -> anyhow::Result<Findings> {
         Scenario::Purge(args) => purge::run(args).await,
         Scenario::Isolation(args) => isolation::run(args).await,
         Scenario::Memory(args) => memory::run(args).await,
+        Scenario::Soak(args) => soak::run(args).await,
     }
 }
 

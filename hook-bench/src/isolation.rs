@@ -12,13 +12,13 @@ use clap::{Args, ValueEnum};
 
 use crate::{
     command::Common,
+    plot::{self, BLUE, Curve, Panel, RED, Scale},
     progress::say,
     report::{Column, Findings, Line, Table, column},
 };
 
 mod backlog;
 mod healthy;
-mod plot;
 mod scene;
 mod sickness;
 mod starvation;
@@ -142,7 +142,7 @@ pub(crate) async fn run(args: &IsolationArgs) -> anyhow::Result<Findings> {
     say(format_args!("{rate:.0} jobs/s in all"));
     let mut table = Table::new("healthy targets", COLUMNS);
     let mut findings = Findings::default();
-    let mut curves = Vec::new();
+    let mut panels = Vec::new();
     for scenario in &args.scenarios {
         say(format_args!("scenario {scenario}"));
         let played = play(*scenario, args, rate)
@@ -150,10 +150,10 @@ pub(crate) async fn run(args: &IsolationArgs) -> anyhow::Result<Findings> {
             .with_context(|| format!("playing {scenario}"))?;
         table.row(scenario.name(), row(&played, rate));
         findings.lines.extend(played.lines);
-        curves.push((scenario.name(), played.base, played.sick));
+        panels.push(panel(scenario.name(), &played.base, &played.sick));
     }
     if let Some(path) = &args.plot {
-        plot::write(path, &curves).context("drawing the plot")?;
+        plot::write(path, &panels).context("drawing the plot")?;
     }
     findings.tables.push(table);
     Ok(findings)
@@ -204,6 +204,27 @@ fn row(played: &Played, rate: f64) -> Vec<Option<f64>> {
         Some(sick.per_second / base.per_second).filter(|ratio| ratio.is_finite()),
         Some(*open_max),
     ]
+}
+
+/// The healthy p99 of each second of both runs.
+fn panel(name: &str, base: &Healthy, sick: &Healthy) -> Panel {
+    let curve = |name, colour, run: &Healthy| Curve {
+        name,
+        colour,
+        points: (0_u32..)
+            .zip(&run.seconds)
+            .map(|(second, latency)| (second.into(), latency.p99))
+            .collect(),
+    };
+    Panel {
+        title: format!("{name}: healthy p99 of each second in ms;"),
+        scale: Scale::Logarithmic {
+            from: 0.1,
+            to: 10_000.0,
+        },
+        unit: "s",
+        curves: vec![curve("base", BLUE, base), curve("sick", RED, sick)],
+    }
 }
 
 /// The lines that most scenarios have: latency, from the first second on, and throughput.

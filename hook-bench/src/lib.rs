@@ -6,7 +6,7 @@
 //!
 //! From the inside out: `clock` and `proc` read the machine; `child`, `rig` and `role` run
 //! processes; `receiver` is what jobs are delivered to, `load` what produces them; `measure`
-//! counts what that took, `report` shows it. One module for each scenario puts them together.
+//! and `scrape` count what that took, `report` and `plot` show it. One module for each scenario puts them together.
 //!
 //! A crate of its own, so that `hook` stays a thin shell and the services know nothing of it.
 
@@ -25,6 +25,7 @@ mod machine;
 mod measure;
 mod memory;
 mod path;
+mod plot;
 mod proc;
 mod progress;
 mod purge;
@@ -32,4 +33,6 @@ mod receiver;
 mod report;
 mod rig;
 mod role;
+mod scrape;
+mod soak;
 mod sql;

@@ -44,9 +44,32 @@ pub(crate) fn resident_memory(pid: u32) -> anyhow::Result<u64> {
     memory(pid, "VmRSS")
 }
 
-fn memory(pid: u32, field: &str) -> anyhow::Result<u64> {
-    let path = format!("/proc/{pid}/status");
-    let text = fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
+/// The memory that a process and its children have resident now, in bytes; what several of them
+/// share counts once.
+pub(crate) fn resident_memory_of_family(pid: u32) -> anyhow::Result<u64> {
+    let mut total = proportional_memory(pid)?;
+    for child in pids()? {
+        // As with CPU time, others may end while we look.
+        match stat(child) {
+            Ok(stat) if stat.parent == pid => total += proportional_memory(child).unwrap_or(0),
+            Ok(_) | Err(_) => {}
+        }
+    }
+    Ok(total)
+}
+
+/// The memory of a process, of what it shares only its part.
+fn proportional_memory(pid: u32) -> anyhow::Result<u64> {
+    field(&format!("/proc/{pid}/smaps_rollup"), "Pss")
+}
+
+fn memory(pid: u32, name: &str) -> anyhow::Result<u64> {
+    field(&format!("/proc/{pid}/status"), name)
+}
+
+/// A field of a file that counts in KiB, in bytes.
+fn field(path: &str, field: &str) -> anyhow::Result<u64> {
+    let text = fs::read_to_string(path).with_context(|| format!("reading {path}"))?;
     let kib: u64 = text
         .lines()
         .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))
@@ -99,5 +122,6 @@ mod tests {
         // Read first: time goes on between the two.
         let own = cpu(pid).unwrap();
         assert!(cpu_of_family(pid).unwrap() >= own);
+        assert!(resident_memory_of_family(pid).unwrap() > 100_000);
     }
 }

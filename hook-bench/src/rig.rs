@@ -62,6 +62,8 @@ pub(crate) struct Service {
     pub(crate) child: Child,
     /// Where it takes requests, if it is the API.
     pub(crate) public: SocketAddr,
+    /// Where it says how it is.
+    pub(crate) ops: SocketAddr,
 }
 
 impl Rig {
@@ -183,7 +185,7 @@ impl Rig {
         })?;
         child.ready(ops).await?;
         say(format_args!("{name} is ready"));
-        Ok(Service { child, public })
+        Ok(Service { child, public, ops })
     }
 }
 

@@ -7,6 +7,7 @@ use sqlx::{PgPool, Postgres, Transaction};
 
 pub(crate) mod backlog;
 pub(crate) mod fill;
+pub(crate) mod size;
 pub(crate) mod statements;
 
 /// Bytes of WAL written since the server was made.

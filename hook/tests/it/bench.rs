@@ -119,3 +119,33 @@ fn purge_removes_every_job_and_a_bucket_at_one_stroke() {
     );
     assert!(wal < 20.0, "{wal} bytes of WAL for each job");
 }
+
+#[test]
+fn soak_delivers_and_purges_every_job_and_never_stores_half_of_what_was_sent() {
+    let report = bench(&[
+        "soak",
+        "--minutes=0.05",
+        "--every=0.5",
+        "--rate=100",
+        "--retention=300ms",
+        "--set=HOOK_JANITOR_INTERVAL=200ms",
+        "--targets=5",
+        "--connections=4",
+        "--body-bytes=65536",
+    ]);
+    for what in [
+        "repeats",
+        "jobs delivered ÷ jobs sent",
+        "jobs purged ÷ jobs sent",
+    ] {
+        assert_eq!(line(&report, what)["holds"], true, "{report}");
+    }
+    let jobs = number(&report, "totals", "jobs", "jobs");
+    assert_eq!(number(&report, "totals", "jobs", "delivered"), jobs);
+    assert_eq!(number(&report, "totals", "jobs", "purged"), jobs);
+    let sent_mb = jobs * 65_536.0 / 1e6;
+    let rows = report["tables"][0]["rows"].as_array().unwrap();
+    let sizes = rows.iter().map(|row| row["table_mb"].as_f64().unwrap());
+    let largest = sizes.fold(0.0, f64::max);
+    assert!(largest < sent_mb / 2.0, "{largest} MB of {sent_mb}");
+}
