@@ -14,6 +14,7 @@ use crate::{
     path::{self, PathArgs},
     progress::say,
     purge::{self, PurgeArgs},
+    replay::{self, ReplayArgs},
     report::{Findings, Report},
     role::{self, Role},
     soak::{self, SoakArgs},
@@ -45,8 +46,10 @@ enum Scenario {
     Path(PathArgs),
     /// Claims from large backlogs of several shapes, beside the naive query.
     Dequeue(DequeueArgs),
-    /// Remove finished jobs.
+    /// Remove finished jobs, alone and beside a worker.
     Purge(PurgeArgs),
+    /// Put failed jobs back by the hundred thousand beside healthy targets.
+    Replay(ReplayArgs),
     /// Healthy targets beside sick ones.
     Isolation(IsolationArgs),
     /// The worker's memory and connections with many slow deliveries in flight.
@@ -90,6 +93,7 @@ fn measure(scenario: &Scenario) -> anyhow::Result<Report> {
         Scenario::Path(args) => ("path", &args.common),
         Scenario::Dequeue(args) => ("dequeue", &args.common),
         Scenario::Purge(args) => ("purge", &args.common),
+        Scenario::Replay(args) => ("replay", &args.common),
         Scenario::Isolation(args) => ("isolation", &args.common),
         Scenario::Memory(args) => ("memory", &args.common),
         Scenario::Soak(args) => ("soak", &args.common),
@@ -117,6 +121,7 @@ async fn once(scenario: &Scenario) -> anyhow::Result<Findings> {
         Scenario::Path(args) => path::run(args).await,
         Scenario::Dequeue(args) => dequeue::run(args).await,
         Scenario::Purge(args) => purge::run(args).await,
+        Scenario::Replay(args) => replay::run(args).await,
         Scenario::Isolation(args) => isolation::run(args).await,
         Scenario::Memory(args) => memory::run(args).await,
         Scenario::Soak(args) => soak::run(args).await,

@@ -15,16 +15,12 @@ use crate::{
     plot::{self, BLUE, Curve, Panel, RED, Scale},
     progress::say,
     report::{Column, Findings, Line, Table, column},
+    scene::{Scene, Setup, healthy::Healthy},
 };
 
 mod backlog;
-mod healthy;
-mod scene;
 mod sickness;
 mod starvation;
-
-use healthy::Healthy;
-use scene::{Scene, Setup};
 
 /// The lines that a scenario has to pass.
 const P99_RATIO_MAX: f64 = 1.5;
@@ -180,7 +176,7 @@ async fn play(scenario: Scenario, args: &IsolationArgs, rate: f64) -> anyhow::Re
 /// What the machine delivers, jobs a second.
 async fn calibrate(args: &IsolationArgs) -> anyhow::Result<f64> {
     say("looking how much the machine delivers");
-    let mut scene = Scene::start(args, Setup::default()).await?;
+    let mut scene = Scene::start(&args.common, Setup::default()).await?;
     let rate = scene.full(Duration::from_secs(5)).await?;
     scene.stop().await?;
     Ok(rate)

@@ -18,13 +18,22 @@ use crate::{
     rig::Rig,
     sql::{
         backlog,
-        fill::{self, Backlog},
+        fill::{self, Backlog, Ended, How},
     },
 };
+
+mod beside;
 
 /// The first bucket of the ring, and the kept one.
 const RING: i16 = 0;
 const KEPT: i16 = -1;
+
+/// When the jobs were delivered, and settings of the janitor by which they are to go.
+const DELIVERED_SECONDS_AGO: i32 = 7200;
+const JANITOR: [(&str, &str); 2] = [
+    ("HOOK_RETENTION_COMPLETED", "1h"),
+    ("HOOK_JANITOR_INTERVAL", "500ms"),
+];
 
 /// Longest time for all of it.
 const LIMIT: f64 = 600.0;
@@ -42,6 +51,12 @@ pub(crate) struct PurgeArgs {
     /// Bytes of a job's body.
     #[arg(long, default_value_t = 1024, value_name = "BYTES")]
     body_bytes: usize,
+    /// Jobs a second beside the purge; by default half of what the machine delivers.
+    #[arg(long, value_name = "JOBS")]
+    rate: Option<f64>,
+    /// Seconds of the load before the purge begins, and of each look during it.
+    #[arg(long, default_value_t = 20.0, value_name = "SECONDS")]
+    seconds: f64,
 }
 
 const COLUMNS: &[Column] = &[
@@ -60,10 +75,21 @@ pub(crate) async fn run(args: &PurgeArgs) -> anyhow::Result<Findings> {
     table.row("a bucket of the ring", figures(&ring, args.jobs));
     table.row("the kept bucket", figures(&kept, args.kept));
     let wal = ring.wal_bytes / f64::from(args.jobs);
+    let mut lines = vec![Line::at_most("WAL bytes per job of the ring", wal, 20.0)];
+    let (beside, more) = beside::run(args).await?;
+    lines.extend(more);
     Ok(Findings {
-        tables: vec![table],
-        lines: vec![Line::at_most("WAL bytes per job of the ring", wal, 20.0)],
+        tables: vec![table, beside],
+        lines,
     })
+}
+
+fn delivered_in(bucket: i16) -> Ended {
+    Ended {
+        bucket: Some(bucket),
+        how: How::Delivered,
+        seconds_ago: DELIVERED_SECONDS_AGO,
+    }
 }
 
 async fn bucket(args: &PurgeArgs, bucket: i16, jobs: u32) -> anyhow::Result<Cost> {
@@ -81,16 +107,13 @@ async fn bucket(args: &PurgeArgs, bucket: i16, jobs: u32) -> anyhow::Result<Cost
         body_bytes: args.body_bytes,
         due_in: 0.0,
     };
-    fill::fill(&rig.admin, &backlog).await?;
-    backlog::finish_all(&rig.admin, bucket).await?;
+    fill::fill_ended(&rig.admin, &backlog, delivered_in(bucket)).await?;
+    if bucket == RING {
+        backlog::close_first_bucket(&rig.admin).await?;
+    }
     say(format_args!("bucket {bucket}: purging"));
     let meter = Meter::start(rig.admin.clone(), vec![rig.postgres()?]).await?;
-    let janitor = rig
-        .janitor(&[
-            ("HOOK_RETENTION_COMPLETED", "1h"),
-            ("HOOK_JANITOR_INTERVAL", "500ms"),
-        ])
-        .await?;
+    let janitor = rig.janitor(&JANITOR).await?;
     // Its start is part of the price here.
     let meter = meter.and_new(Watched::child(&janitor.child));
     let begun = clock::now();

@@ -24,6 +24,7 @@ use crate::{
     measure::{Children, Watched},
     progress::say,
     receiver::Receiver,
+    server_log::ServerLog,
     sql,
 };
 
@@ -107,6 +108,11 @@ impl Rig {
     pub(crate) fn pool(&self, connections: u32) -> PgPool {
         let pool = PgPoolOptions::new().max_connections(connections);
         pool.connect_lazy_with(self.options.clone())
+    }
+
+    /// What Postgres writes down.
+    pub(crate) fn log(&self) -> ServerLog {
+        ServerLog::new(self.server.directory().join("server.log"))
     }
 
     /// Postgres with all its processes, as something to measure.

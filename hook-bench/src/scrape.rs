@@ -34,7 +34,7 @@ impl Scrape {
     }
 
     /// The histogram of this name, with the label.
-    pub(crate) fn buckets(&self, name: &str, label: &str) -> Buckets {
+    fn buckets(&self, name: &str, label: &str) -> Buckets {
         let bucket = format!("{name}_bucket");
         let samples = self.samples(&bucket, label);
         let bounds = samples.filter_map(|(labels, count)| {
@@ -44,6 +44,11 @@ impl Scrape {
         let mut bounds: Vec<(f64, f64)> = bounds.collect();
         bounds.sort_by(|a, b| a.0.total_cmp(&b.0));
         Buckets(bounds)
+    }
+
+    /// What a worker's claims took, of those that found jobs.
+    pub(crate) fn claims(&self) -> Buckets {
+        self.buckets("hook_worker_dequeue_duration_seconds", "result=\"jobs\"")
     }
 
     fn samples(&self, name: &str, label: &str) -> impl Iterator<Item = (&str, f64)> {

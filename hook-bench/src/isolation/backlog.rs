@@ -4,14 +4,11 @@ use std::time::Duration;
 
 use crate::{
     clock,
-    isolation::{
-        BURST_RATIO_MAX, IsolationArgs, P99_RATIO_MAX, Played,
-        healthy::Healthy,
-        scene::{Mix, Scene, Setup},
-    },
+    isolation::{BURST_RATIO_MAX, IsolationArgs, P99_RATIO_MAX, Played},
     progress::say,
     receiver::Behaviour,
     report::Line,
+    scene::{Mix, Scene, Setup, healthy::Healthy},
     sql,
 };
 
@@ -31,7 +28,7 @@ const ONE: Setup = Setup {
 
 /// A host has a large backlog and turns sick while it is drained.
 pub(super) async fn turns_sick(args: &IsolationArgs, rate: f64) -> anyhow::Result<Played> {
-    let mut scene = Scene::start(args, ONE).await?;
+    let mut scene = Scene::start(&args.common, ONE).await?;
     // The backlog's jobs are beside the load, so the load is the healthy half alone.
     let rate = rate / 2.0;
     scene
@@ -73,7 +70,7 @@ pub(super) async fn turns_sick(args: &IsolationArgs, rate: f64) -> anyhow::Resul
 
 /// A healthy host enqueues very many jobs at once beside quiet ones.
 pub(super) async fn burst(args: &IsolationArgs) -> anyhow::Result<Played> {
-    let mut scene = Scene::start(args, ONE).await?;
+    let mut scene = Scene::start(&args.common, ONE).await?;
     let phase = async |scene: &mut Scene| {
         scene
             .phase(Mix::HEALTHY, BURST_RATE, args.seconds, async |_| Ok(()))

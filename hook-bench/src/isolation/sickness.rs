@@ -6,14 +6,11 @@ use anyhow::bail;
 
 use crate::{
     clock,
-    isolation::{
-        IsolationArgs, Played, Scenario,
-        scene::{Mix, Phase, Scene, Setup},
-        usual_lines,
-    },
+    isolation::{IsolationArgs, Played, Scenario, usual_lines},
     progress::say,
     receiver::{Behaviour, Receiver},
     report::Line,
+    scene::{Mix, Phase, Scene, Setup},
     sql,
 };
 
@@ -97,7 +94,7 @@ pub(super) async fn play(
     rate: f64,
 ) -> anyhow::Result<Played> {
     let sickness = Sickness::of(scenario)?;
-    let mut scene = Scene::start(args, sickness.setup).await?;
+    let mut scene = Scene::start(&args.common, sickness.setup).await?;
     scene
         .phase(sickness.before, rate, 2.0, async |_| Ok(()))
         .await?;

@@ -5,13 +5,11 @@ use std::time::Duration;
 
 use crate::{
     clock,
-    isolation::{
-        IsolationArgs, Played,
-        scene::{Mix, Scene, Setup},
-    },
+    isolation::{IsolationArgs, Played},
     progress::say,
     receiver::Behaviour,
     report::Line,
+    scene::{Mix, Scene, Setup},
     sql,
 };
 
@@ -53,7 +51,7 @@ pub(super) async fn play(args: &IsolationArgs) -> anyhow::Result<Played> {
         sick: SICK,
         settings: SETTINGS,
     };
-    let mut scene = Scene::start(args, setup).await?;
+    let mut scene = Scene::start(&args.common, setup).await?;
     scene.switch(Behaviour::Hang).await?;
     say("filling backlogs of healthy and of sick targets");
     scene

@@ -147,7 +147,7 @@ impl Counted {
         Ok(Self {
             delivered: delivered(&worker),
             purged: purged(services.janitor).await?,
-            claims: worker.buckets("hook_worker_dequeue_duration_seconds", "result=\"jobs\""),
+            claims: worker.claims(),
             sessions,
         })
     }

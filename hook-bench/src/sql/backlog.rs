@@ -1,5 +1,5 @@
-//! What scenarios do to a backlog as a whole: statistics, the naive query, finished jobs by the
-//! million.
+//! What scenarios do to a backlog as a whole: statistics, the naive query, the purge of what has
+//! ended.
 
 use sqlx::{Connection as _, PgPool, Row as _};
 
@@ -48,30 +48,28 @@ pub(crate) async fn naive(pool: &PgPool, bad: &[String]) -> sqlx::Result<()> {
     transaction.rollback().await
 }
 
-const FINISHED: &str = "-- finished
-WITH moved AS (
-    DELETE FROM hook.ready RETURNING job_id, target_id, tier
-), jobs AS (
-    UPDATE hook.job SET bucket = $1 WHERE bucket <> $1
-)
-INSERT INTO hook.finished (shard, bucket, tier, job_id, target_id, finished_at, status, fence, attempt,
-    outcome, response_status, duration_ms, started_at, worker)
-SELECT 0, $1, tier, job_id, target_id, now() - interval '2 hours', 2, 1, 1, 0, 200, 5,
-    now() - interval '2 hours', 'bench'
-FROM moved";
-
-/// Ends every waiting job as delivered two hours ago, in this bucket, which has been closed since.
-pub(crate) async fn finish_all(pool: &PgPool, bucket: i16) -> sqlx::Result<()> {
-    sqlx::query(FINISHED).bind(bucket).execute(pool).await?;
+/// Closes the first bucket of the ring, as if two hours ago, and opens the next.
+pub(crate) async fn close_first_bucket(pool: &PgPool) -> sqlx::Result<()> {
     for statement in [
         "UPDATE hook.bucket SET opened_at = now() - interval '3 hours', closed_at = now() - interval '2 hours'
          WHERE bucket = 0",
         "UPDATE hook.bucket SET opened_at = now() - interval '2 hours' WHERE bucket = 1",
-        "VACUUM (ANALYZE) hook.ready",
     ] {
         sqlx::query(statement).execute(pool).await?;
     }
     Ok(())
+}
+
+/// Whether the first bucket was emptied, and nothing in the kept bucket was delivered longer than
+/// an hour ago.
+pub(crate) async fn is_purged(pool: &PgPool) -> sqlx::Result<bool> {
+    sqlx::query_scalar(
+        "SELECT (SELECT closed_at IS NULL FROM hook.bucket WHERE bucket = 0)
+            AND NOT EXISTS (SELECT FROM hook.finished_kept
+                WHERE shard = 0 AND status = 2 AND finished_at < now() - interval '1 hour')",
+    )
+    .fetch_one(pool)
+    .await
 }
 
 /// Whether any job is left, in whatever state.

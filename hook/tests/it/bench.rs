@@ -110,7 +110,13 @@ fn dequeue_touches_few_pages_and_never_reads_the_table_whatever_waits() {
 
 #[test]
 fn purge_removes_every_job_and_a_bucket_at_one_stroke() {
-    let report = bench(&["purge", "--jobs=20000", "--kept=1000"]);
+    let report = bench(&[
+        "purge",
+        "--jobs=20000",
+        "--kept=1000",
+        "--rate=50",
+        "--seconds=1",
+    ]);
     let wal = number(
         &report,
         "purge",
@@ -118,6 +124,24 @@ fn purge_removes_every_job_and_a_bucket_at_one_stroke() {
         "wal_bytes_per_job",
     );
     assert!(wal < 20.0, "{wal} bytes of WAL for each job");
+    for row in ["before", "purge"] {
+        let claim = number(&report, "beside a worker", row, "claim_p99_ms");
+        assert!(claim > 0.0, "{report}");
+    }
+}
+
+#[test]
+fn replay_delivers_every_failed_job_once_beside_healthy_ones() {
+    let report = bench(&[
+        "replay",
+        "--jobs=300",
+        "--replay-rate=300",
+        "--rate=50",
+        "--seconds=1",
+    ]);
+    let once = line(&report, "replayed jobs that arrived ÷ jobs");
+    assert_eq!(once["value"], 1.0, "{report}");
+    assert!(number(&report, "replay", "replay", "p99_ms") > 0.0);
 }
 
 #[test]

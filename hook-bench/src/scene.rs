@@ -1,18 +1,26 @@
-//! The processes of a scenario, and its phases.
+//! Healthy targets under a load that goes on while something happens: the processes, and phases in
+//! which it is measured what the healthy ones see.
 
 use std::time::Duration;
 
 use crate::{
     clock,
-    isolation::{IsolationArgs, healthy::Healthy},
+    command::Common,
     load::{self, Form, Jobs, Load, Sent, Until, Window},
     receiver::{Behaviour, Receiver},
     rig::{Rig, Service},
-    sql::{self, fill::Backlog},
+    sql::{
+        self,
+        fill::{Backlog, Ended},
+    },
 };
 
+pub(crate) mod healthy;
+
+use healthy::Healthy;
+
 /// Targets that are always well.
-pub(super) const HEALTHY: u16 = 50;
+pub(crate) const HEALTHY: u16 = 50;
 
 /// The name under which the sick targets' behaviour is switched.
 const SICK: &str = "sick";
@@ -40,40 +48,40 @@ const SETTINGS: [(&str, &str); 4] = [
 
 /// How a scenario is set up.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Setup {
+pub(crate) struct Setup {
     /// Targets that can turn sick.
-    pub(super) sick: u16,
-    pub(super) settings: &'static [(&'static str, &'static str)],
+    pub(crate) sick: u16,
+    pub(crate) settings: &'static [(&'static str, &'static str)],
 }
 
-pub(super) struct Scene {
-    pub(super) rig: Rig,
-    pub(super) receiver: Receiver,
-    api: Service,
-    worker: Service,
+pub(crate) struct Scene {
+    pub(crate) rig: Rig,
+    pub(crate) receiver: Receiver,
+    pub(crate) api: Service,
+    pub(crate) worker: Service,
     janitor: Service,
     sick: u16,
 }
 
 /// Who gets the jobs of a phase.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Mix {
+pub(crate) struct Mix {
     /// Of a hundred jobs, those that go to targets that can turn sick.
-    pub(super) sick_percent: u16,
+    pub(crate) sick_percent: u16,
     /// The first of these targets, and how many there are.
-    pub(super) sick_from: u16,
-    pub(super) sick: u16,
+    pub(crate) sick_from: u16,
+    pub(crate) sick: u16,
 }
 
 /// A phase that has ended.
-pub(super) struct Phase {
-    pub(super) healthy: Healthy,
-    pub(super) open_max: f64,
+pub(crate) struct Phase {
+    pub(crate) healthy: Healthy,
+    pub(crate) open_max: f64,
 }
 
 impl Mix {
     /// Nobody but the healthy.
-    pub(super) const HEALTHY: Self = Self {
+    pub(crate) const HEALTHY: Self = Self {
         sick_percent: 0,
         sick_from: 0,
         sick: 0,
@@ -104,8 +112,8 @@ impl Mix {
 }
 
 impl Scene {
-    pub(super) async fn start(args: &IsolationArgs, setup: Setup) -> anyhow::Result<Self> {
-        let rig = Rig::start(&args.common).await?;
+    pub(crate) async fn start(common: &Common, setup: Setup) -> anyhow::Result<Self> {
+        let rig = Rig::start(common).await?;
         let receiver = rig.receiver(HEALTHY + setup.sick).await?;
         let settings: Vec<_> = SETTINGS.iter().chain(setup.settings).copied().collect();
         Ok(Self {
@@ -119,46 +127,56 @@ impl Scene {
     }
 
     /// Switches all sick targets.
-    pub(super) async fn switch(&mut self, behaviour: Behaviour) -> anyhow::Result<()> {
+    pub(crate) async fn switch(&mut self, behaviour: Behaviour) -> anyhow::Result<()> {
         self.receiver.switch(SICK, behaviour).await
     }
 
     /// The URL of a target that can turn sick.
-    pub(super) fn sick_url(&self, index: u16) -> String {
+    pub(crate) fn sick_url(&self, index: u16) -> String {
         self.receiver.live_url(HEALTHY + index, SICK)
     }
 
     /// The name of a target that can turn sick.
-    pub(super) fn sick_host(&self, index: u16) -> String {
+    pub(crate) fn sick_host(&self, index: u16) -> String {
         host_of(&self.sick_url(index))
     }
 
     /// Stores jobs that wait for the targets that can turn sick, spread over all of them.
-    pub(super) async fn fill_sick(&self, jobs: u32) -> anyhow::Result<()> {
+    pub(crate) async fn fill_sick(&self, jobs: u32) -> anyhow::Result<()> {
         let urls = (0..self.sick).map(|index| self.sick_url(index));
         self.fill(urls.collect(), jobs).await
     }
 
     /// Stores jobs that wait for the healthy targets, which answer so.
-    pub(super) async fn fill_healthy(&self, jobs: u32, behaviour: Behaviour) -> anyhow::Result<()> {
+    pub(crate) async fn fill_healthy(&self, jobs: u32, behaviour: Behaviour) -> anyhow::Result<()> {
         let urls = (0..HEALTHY).map(|index| self.receiver.url(index, behaviour));
         self.fill(urls.collect(), jobs).await
     }
 
+    /// Stores jobs of the targets that can turn sick that have ended, spread over all of them.
+    pub(crate) async fn fill_ended(&self, jobs: u32, ended: Ended) -> anyhow::Result<()> {
+        let urls = (0..self.sick).map(|index| self.sick_url(index));
+        let backlog = backlog(urls.collect(), jobs);
+        Ok(sql::fill::fill_ended(&self.rig.admin, &backlog, ended).await?)
+    }
+
+    /// Replaces the janitor by one with other settings.
+    pub(crate) async fn replace_janitor(
+        &mut self,
+        settings: &[(&str, &str)],
+    ) -> anyhow::Result<()> {
+        let new = self.rig.janitor(settings).await?;
+        let old = std::mem::replace(&mut self.janitor, new);
+        old.child.stop().await
+    }
+
     async fn fill(&self, urls: Vec<String>, jobs: u32) -> anyhow::Result<()> {
-        let backlog = Backlog {
-            first: BACKLOG_NUMBER,
-            jobs: i64::from(jobs),
-            targets: urls.iter().map(|url| host_of(url)).collect(),
-            urls,
-            body_bytes: BODY_BYTES,
-            due_in: 0.0,
-        };
+        let backlog = backlog(urls, jobs);
         Ok(sql::fill::fill(&self.rig.admin, &backlog).await?)
     }
 
     /// Plays one phase at a rate, while `meanwhile` happens at the receiver.
-    pub(super) async fn phase(
+    pub(crate) async fn phase(
         &mut self,
         mix: Mix,
         rate: f64,
@@ -177,7 +195,7 @@ impl Scene {
     }
 
     /// Jobs a second with as many as the product can take, all healthy.
-    pub(super) async fn full(&mut self, time: Duration) -> anyhow::Result<f64> {
+    pub(crate) async fn full(&mut self, time: Duration) -> anyhow::Result<f64> {
         // The first seconds are for connections, plans and caches.
         self.round(Duration::from_secs(2)).await?;
         self.round(time).await
@@ -198,7 +216,7 @@ impl Scene {
         Ok(phase.healthy.per_second)
     }
 
-    pub(super) async fn stop(self) -> anyhow::Result<()> {
+    pub(crate) async fn stop(self) -> anyhow::Result<()> {
         self.api.child.stop().await?;
         self.worker.child.stop().await?;
         self.janitor.child.stop().await?;
@@ -244,6 +262,17 @@ impl Scene {
             window: None,
             until,
         }
+    }
+}
+
+fn backlog(urls: Vec<String>, jobs: u32) -> Backlog {
+    Backlog {
+        first: BACKLOG_NUMBER,
+        jobs: i64::from(jobs),
+        targets: urls.iter().map(|url| host_of(url)).collect(),
+        urls,
+        body_bytes: BODY_BYTES,
+        due_in: 0.0,
     }
 }
 
