@@ -98,7 +98,6 @@ async fn every_attempt_is_counted_once_and_what_was_none_is_not() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn jan_03_totals_neither_fall_with_a_purge_nor_count_twice() {
     let scene = Scene::new().await;
-    let purge = scene.purge().await;
     let mut counting = JoinSet::new();
     for _ in 0..3 {
         let queue = Queue::new(Db::around(scene.db.pool().await));
@@ -129,7 +128,8 @@ async fn jan_03_totals_neither_fall_with_a_purge_nor_count_twice() {
         }
         if round % 10 == 9 {
             scene.age(5.0).await;
-            purge.run_once().await.unwrap();
+            // Made now: a lead that was taken at the begin may be over on a busy machine.
+            scene.purge().await.run_once().await.unwrap();
         }
         let now: i64 = total(&scene.queue, "a.example").await.iter().sum();
         assert!(now >= before, "{now} after {before}");

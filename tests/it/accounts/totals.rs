@@ -16,11 +16,9 @@ use rand::Rng as _;
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::kit::{LIMIT, seeded, wait_drained};
+use crate::kit::{LIMIT, amount, seeded, wait_drained};
 
-const JOBS: usize = 4_000;
 const TARGETS: usize = 20;
-const KILLS: usize = 8;
 
 /// Attempts by target and outcome.
 type Counts = BTreeMap<(String, &'static str), u64>;
@@ -31,6 +29,7 @@ type Counts = BTreeMap<(String, &'static str), u64>;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn jan_03_totals_equal_the_receivers_log_over_purges_and_killed_janitors() {
     let mut rng = seeded();
+    let (job_count, kills) = (amount(4_000, 100_000), amount(8, 80));
     let db = TestDb::durable().await;
     let pool = db.pool().await;
     let sink = Sink::start(Script::status_in_path()).await;
@@ -46,8 +45,8 @@ async fn jan_03_totals_equal_the_receivers_log_over_purges_and_killed_janitors()
         .await;
     let mut other = stack.spawn(Program::Janitor).await;
     let mut seen = HashMap::new();
-    for round in 0..KILLS {
-        let jobs = (round * JOBS / KILLS)..((round + 1) * JOBS / KILLS);
+    for round in 0..kills {
+        let jobs = (round * job_count / kills)..((round + 1) * job_count / kills);
         let jobs: Vec<_> = jobs.map(|n| job(&sink, n)).collect();
         for batch in jobs.chunks(250) {
             let reply = stack
@@ -81,6 +80,7 @@ async fn jan_03_totals_equal_the_receivers_log_over_purges_and_killed_janitors()
 
     let expected = log_of(&sink);
     assert_eq!(expected.values().sum::<u64>(), sink.request_count() as u64);
+    assert!(sink.request_count() >= job_count);
     wait_until(LIMIT, async || {
         let mut shown = Counts::new();
         for janitor in stack.janitor.iter().chain([&other]) {
