@@ -9,7 +9,7 @@ use hook_common::{
     config::{Binary, Reader},
     db::{
         Fault,
-        checkup::{self, Facts},
+        checkup::{self, Facts, Sessions},
     },
     migrate,
 };
@@ -140,9 +140,14 @@ fn unreachable(error: &sqlx::Error) -> Check {
 /// What stands between us and the server, and whether wake-ups come past it.
 fn pooler(facts: &Facts, direct: Option<&sqlx::Result<Facts>>) -> Check {
     let name = "pooler";
-    match (facts.pooled, direct) {
-        (false, None) => Check::good(name, "DATABASE_URL leads to the server itself"),
-        (true, None) => Check::warning(
+    match (facts.sessions, direct) {
+        (Sessions::SharedCarelessly, _) => Check::fault(
+            name,
+            "DATABASE_URL leads through a pooler that does not keep prepared statements: no service starts",
+            "set max_prepared_statements in PgBouncer (1.21 or newer), or pool_mode = session",
+        ),
+        (Sessions::Own, None) => Check::good(name, "each connection has a session of its own"),
+        (Sessions::Shared, None) => Check::warning(
             name,
             "DATABASE_URL leads through a transaction pooler: workers are not woken and poll instead",
             "set HOOK_DATABASE_DIRECT_URL to the server itself, for migrations and wake-ups",
@@ -152,7 +157,7 @@ fn pooler(facts: &Facts, direct: Option<&sqlx::Result<Facts>>) -> Check {
             format!("HOOK_DATABASE_DIRECT_URL was not reached: {error}"),
             "correct it, or unset it if there is no pooler",
         ),
-        (_, Some(Ok(direct))) if direct.pooled => Check::fault(
+        (_, Some(Ok(direct))) if direct.sessions != Sessions::Own => Check::fault(
             name,
             "HOOK_DATABASE_DIRECT_URL leads through a pooler, too",
             "let it lead to the server itself: LISTEN and migrations need a session",
@@ -401,10 +406,9 @@ mod tests {
         let verdict = |facts: &Facts, direct: Option<sqlx::Result<Facts>>| {
             pooler(facts, direct.as_ref()).verdict
         };
-        let pooled = || Facts {
-            pooled: true,
-            ..well()
-        };
+        let with = |sessions| Facts { sessions, ..well() };
+        let pooled = || with(Sessions::Shared);
+        let careless = || with(Sessions::SharedCarelessly);
         let other = Facts {
             schema: None,
             ..well()
@@ -416,5 +420,8 @@ mod tests {
         assert_eq!(verdict(&pooled(), Some(Ok(pooled()))), Verdict::Fault);
         assert_eq!(verdict(&pooled(), Some(Ok(other))), Verdict::Fault);
         assert_eq!(verdict(&pooled(), Some(away)), Verdict::Fault);
+        assert_eq!(verdict(&careless(), None), Verdict::Fault);
+        assert_eq!(verdict(&careless(), Some(Ok(well()))), Verdict::Fault);
+        assert_eq!(verdict(&pooled(), Some(Ok(careless()))), Verdict::Fault);
     }
 }

@@ -2,12 +2,18 @@
 //! prepared statements in transaction mode.
 
 use std::{
-    net::TcpListener,
+    net::{TcpListener, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
 };
 
-use hook_testkit::{db::TestDb, process::Program, sink::Sink, stack::Stack, wait::wait_for};
+use hook_testkit::{
+    db::TestDb,
+    process::{ProcessBuilder, Program},
+    sink::Sink,
+    stack::Stack,
+    wait::wait_for,
+};
 use serde_json::{Value, json};
 
 use crate::kit::{LIMIT, amount, enqueue_many, wait_drained};
@@ -68,6 +74,12 @@ impl Pooler {
             .expect("pgbouncer is installed (Debian package pgbouncer); .ci/run does it")
     }
 
+    /// Waits until it listens, for those who do not.
+    async fn listening(&self) {
+        let up = async || TcpStream::connect(("127.0.0.1", self.port)).is_ok();
+        wait_for(LIMIT, up, |up| *up).await;
+    }
+
     fn restart(&mut self) {
         self.stop();
         self.child = Self::spawn(&self.folder);
@@ -112,6 +124,52 @@ async fn pg_08_a_pooler_in_transaction_mode_is_refused_naming_the_setting() {
             .collect();
         for setting in ["max_prepared_statements", "pool_mode = session"] {
             assert!(text.contains(setting), "{}: {text}", program.name());
+        }
+    }
+}
+
+/// `hook doctor` with these settings: its exit code and what it says of the pooler.
+async fn doctor(settings: &[(&str, String)]) -> (Option<i32>, Value) {
+    let mut doctor = ProcessBuilder::program(Program::Hook).await;
+    for (name, value) in settings {
+        doctor = doctor.set(*name, value);
+    }
+    let mut doctor = doctor.argument("--json").argument("doctor").start();
+    let code = doctor.wait_exit(LIMIT).await.code();
+    let lines = doctor.lines();
+    let lines = lines
+        .iter()
+        .filter_map(|line| serde_json::from_str::<Value>(&line.text).ok());
+    let checks = lines.filter_map(|line| line["checks"].as_array().cloned());
+    let of_pooler = |check: &Value| check["check"] == "pooler";
+    let found = checks.flatten().find(of_pooler);
+    (code, found.expect("it looks for a pooler"))
+}
+
+/// PG-08: `hook doctor` tells apart what stands between the services and Postgres, and says what to
+/// do where they could not start.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pg_08_the_doctor_finds_the_pooler_and_names_the_setting() {
+    let db = TestDb::new().await;
+    let direct = || ("HOOK_DATABASE_DIRECT_URL", db.url());
+    let session = Pooler::start(&db, "session");
+    let url = |pooler: &Pooler| ("DATABASE_URL", pooler.url(&db));
+    session.listening().await;
+    let (_, check) = doctor(&[url(&session)]).await;
+    assert_eq!(check["verdict"], "good", "{check}");
+
+    let transaction = Pooler::start(&db, "transaction");
+    transaction.listening().await;
+    for settings in [vec![url(&transaction)], vec![url(&transaction), direct()]] {
+        let (code, check) = doctor(&settings).await;
+        assert_eq!(
+            (code, &check["verdict"]),
+            (Some(1), &json!("fault")),
+            "{check}"
+        );
+        let remedy = check["remedy"].as_str().expect("a text");
+        for setting in ["max_prepared_statements", "pool_mode = session"] {
+            assert!(remedy.contains(setting), "{check}");
         }
     }
 }

@@ -11,7 +11,10 @@ use crate::{
     queue::{PREPARE_DEQUEUE, PREPARE_FINISH},
 };
 
-use super::{connect, startup::is_writable};
+use super::{
+    connect, connect_options,
+    startup::{is_of_forgotten_statement, is_writable},
+};
 
 /// What is known of a database.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -22,8 +25,8 @@ pub struct Facts {
     pub server_number: i32,
     /// Whether it takes writes.
     pub writable: bool,
-    /// Whether two connections at one time led to one session: a transaction pooler.
-    pub pooled: bool,
+    /// Whose sessions our connections have.
+    pub sessions: Sessions,
     /// The schema's version; `None` without a schema.
     pub schema: Option<i64>,
     /// This machine's clock less that of the server, in seconds.
@@ -44,6 +47,18 @@ pub struct Facts {
     pub dead_ready: i64,
     /// What the server makes of the statements that run for every job, by their name.
     pub plans: Vec<(&'static str, String)>,
+}
+
+/// What a connection is to a session of the server.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Sessions {
+    /// Each connection has one: it leads to the server, or to a pooler in session mode.
+    #[default]
+    Own,
+    /// Several connections share one: a transaction pooler, which keeps their statements apart.
+    Shared,
+    /// A transaction pooler that does not: the statement of one is in the way of another's.
+    SharedCarelessly,
 }
 
 const SERVER: &str = "-- checkup_server
@@ -103,12 +118,12 @@ const PLANS: [(&str, &str, &str); 2] = [
 /// # Errors
 /// It could not be reached, or a question was refused.
 pub async fn look(url: &str) -> sqlx::Result<Facts> {
-    let options: PgConnectOptions = url.parse()?;
-    let options = options.application_name("hook doctor");
+    // As the services connect: poolers refuse what sqlx asks for by default.
+    let options = connect_options(url, "hook doctor")?;
     let mut connection = connect(&options).await?;
-    let pooled = is_pooled(&options, &mut connection).await?;
+    let sessions = sessions(&options, &mut connection).await?;
     let mut facts = server(&mut connection).await?;
-    facts.pooled = pooled;
+    facts.sessions = sessions;
     facts.writable = is_writable(&mut connection).await?;
     facts.schema = migrate::version_applied(&mut connection).await?;
     holds(&mut connection, &mut facts).await?;
@@ -129,16 +144,23 @@ pub async fn look(url: &str) -> sqlx::Result<Facts> {
 
 /// A second connection beside an idle first one has a session of its own, unless a pooler gives both
 /// the same.
-async fn is_pooled(options: &PgConnectOptions, first: &mut PgConnection) -> sqlx::Result<bool> {
+async fn sessions(options: &PgConnectOptions, first: &mut PgConnection) -> sqlx::Result<Sessions> {
     let mut second = connect(options).await?;
-    let mut same = true;
+    let mut found = Sessions::Shared;
     for _ in 0..3 {
         let one: i32 = sqlx::query_scalar(SESSION).fetch_one(&mut *first).await?;
-        let other: i32 = sqlx::query_scalar(SESSION).fetch_one(&mut second).await?;
-        same &= one == other;
+        match sqlx::query_scalar(SESSION).fetch_one(&mut second).await {
+            Ok(other) if one == other => {}
+            Ok::<i32, _>(_) => found = Sessions::Own,
+            Err(error) if is_of_forgotten_statement(&error) => {
+                found = Sessions::SharedCarelessly;
+                break;
+            }
+            Err(error) => return Err(error),
+        }
     }
     second.close().await?;
-    Ok(same)
+    Ok(found)
 }
 
 async fn server(connection: &mut PgConnection) -> sqlx::Result<Facts> {

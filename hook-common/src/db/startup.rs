@@ -337,7 +337,7 @@ fn is_full(error: &sqlx::Error) -> bool {
 }
 
 /// A prepared statement that is there although this session never made it, or the other way round.
-fn is_of_forgotten_statement(error: &sqlx::Error) -> bool {
+pub(super) fn is_of_forgotten_statement(error: &sqlx::Error) -> bool {
     sqlstate(error).is_some_and(|code| code == "42P05" || code == "26000")
 }
 
