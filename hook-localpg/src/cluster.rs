@@ -6,6 +6,7 @@
 //! <directory>/port        last port, so that addresses stay the same over restarts
 //! <directory>/server.log  of the running server; the one before it is server.log.old
 //! <directory>/data        Postgres's own data directory
+//! <directory>/seed        of some private servers: what `data` was before the first start
 //! ```
 //!
 //! `data` appears by a rename once it is complete, so a start that was cut off leaves nothing that
@@ -23,6 +24,7 @@ use crate::directories::{private_places, reachable_directory, temporary_director
 use crate::find::Binaries;
 use crate::guard::tame;
 use crate::options::{Durability, Place};
+use crate::seed;
 use crate::wait::output_within;
 
 /// Name of the superuser, whom every client of a private server is.
@@ -36,6 +38,8 @@ const INITDB_TIMEOUT: Duration = Duration::from_secs(120);
 pub(crate) struct Cluster {
     pub(crate) directory: PathBuf,
     pub(crate) account: Option<Account>,
+    /// It goes with its server, so nobody finds it again after a crash of the machine.
+    private: bool,
 }
 
 impl Cluster {
@@ -47,7 +51,11 @@ impl Cluster {
                 let account = Account::for_programs()?;
                 let places = private_places(durability);
                 let directory = temporary_directory(&places, "hook-pg-", account)?;
-                Ok(Self { directory, account })
+                Ok(Self {
+                    directory,
+                    account,
+                    private: true,
+                })
             }
             Place::Kept(wanted) => {
                 let directory =
@@ -56,7 +64,11 @@ impl Cluster {
                 if account.is_none() {
                     fs::set_permissions(&directory, Permissions::from_mode(0o700))?;
                 }
-                Ok(Self { directory, account })
+                Ok(Self {
+                    directory,
+                    account,
+                    private: false,
+                })
             }
         }
     }
@@ -81,7 +93,7 @@ impl Cluster {
     }
 
     pub(crate) fn password(&self) -> io::Result<String> {
-        fs::read_to_string(self.directory.join("password"))
+        fs::read_to_string(self.password_file())
     }
 
     /// Port of the last start.
@@ -129,25 +141,50 @@ impl Cluster {
         durability: Durability,
     ) -> io::Result<Result<(), String>> {
         let unfinished = self.directory.join("data.new");
-        match fs::remove_dir_all(&unfinished) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            Ok(()) | Err(_) => {}
+        remove_directory(&unfinished)?;
+        if !self.private {
+            return match self.initdb(binaries, durability, &unfinished)? {
+                Ok(_) => fs::rename(&unfinished, self.data()).map(Ok),
+                Err(said) => Ok(Err(said)),
+            };
         }
-        fs::create_dir(&unfinished)?;
-        fs::set_permissions(&unfinished, Permissions::from_mode(0o700))?;
+        let mut turn = seed::Turn::wait();
+        if let Some(password) = turn.copy(binaries, self.account, &unfinished)? {
+            write_secret(&self.password_file(), &password)?;
+        } else {
+            match self.initdb(binaries, durability, &unfinished)? {
+                Ok(password) => {
+                    let made = (unfinished.as_path(), password.as_str());
+                    turn.keep(binaries, self.account, made, self.directory.join("seed"))?;
+                }
+                Err(said) => return Ok(Err(said)),
+            }
+        }
+        fs::rename(&unfinished, self.data()).map(Ok)
+    }
+
+    /// Has initdb fill a new directory, and gives the password that it was told.
+    fn initdb(
+        &self,
+        binaries: &Binaries,
+        durability: Durability,
+        data: &Path,
+    ) -> io::Result<Result<String, String>> {
+        fs::create_dir(data)?;
+        fs::set_permissions(data, Permissions::from_mode(0o700))?;
         let password = random_hex::<24>()?;
-        write_secret(&self.directory.join("password"), &password)?;
+        write_secret(&self.password_file(), &password)?;
         // initdb runs as another user, who must not be able to read our copy later on.
         let handed_over = self.directory.join("password.new");
         write_secret(&handed_over, &password)?;
         if let Some(account) = self.account {
-            account.own(&unfinished)?;
+            account.own(data)?;
             account.own(&handed_over)?;
         }
         let mut command = Command::new(binaries.initdb());
         command
             .arg("--pgdata")
-            .arg(&unfinished)
+            .arg(data)
             .arg("--pwfile")
             .arg(&handed_over)
             .args([
@@ -157,11 +194,8 @@ impl Cluster {
                 "--encoding=UTF8",
                 "--locale=C",
             ]);
-        match durability {
-            Durability::Full => {}
-            Durability::Off => {
-                command.arg("--no-sync");
-            }
+        if self.private || durability == Durability::Off {
+            command.arg("--no-sync");
         }
         tame(&mut command, self.account);
         let output = output_within(&mut command, INITDB_TIMEOUT)?;
@@ -170,8 +204,19 @@ impl Cluster {
             let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
             return Ok(Err(said));
         }
-        fs::rename(&unfinished, self.data())?;
-        Ok(Ok(()))
+        Ok(Ok(password))
+    }
+
+    fn password_file(&self) -> PathBuf {
+        self.directory.join("password")
+    }
+}
+
+/// Removes a directory that need not exist.
+pub(crate) fn remove_directory(directory: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(directory) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
     }
 }
 

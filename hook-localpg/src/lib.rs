@@ -17,5 +17,6 @@ mod guard;
 mod launch;
 mod occupant;
 pub mod options;
+mod seed;
 pub mod server;
 mod wait;

@@ -187,6 +187,11 @@ impl PgServer {
         self.port
     }
 
+    /// Major version of the server.
+    pub fn major(&self) -> u32 {
+        self.options.binaries.major()
+    }
+
     /// Directory that holds everything of this server.
     pub fn directory(&self) -> &Path {
         &self.cluster.directory

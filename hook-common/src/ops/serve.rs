@@ -29,7 +29,7 @@ const SPARES: usize = 4;
 /// How soon a client is looked for again while there are no descriptors.
 const RETRY_EVERY: Duration = Duration::from_millis(20);
 /// How often recorded durations are folded into buckets.
-const UPKEEP_EVERY: Duration = Duration::from_secs(2);
+const UPKEEP_EVERY: Duration = Duration::from_secs(1);
 
 /// Answers until `closed` fires or its sender is gone.
 pub(super) async fn serve(
