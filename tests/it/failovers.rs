@@ -14,6 +14,22 @@ use tokio::{sync::watch, task::JoinSet, time::Instant};
 
 use crate::kit::{LIMIT, amount, received, wait_drained};
 
+/// Loses the primary and leads its name to the replica, which takes over and is given back.
+pub(crate) async fn fail_over(primary: &TestDb, replica: TestDb, names: &[&Proxy]) -> TestDb {
+    primary.crash_server().await;
+    // Connections that are still open lead nowhere; a moved name refuses them for a while.
+    for name in names {
+        name.set(Mode::Refuse);
+        name.cut();
+    }
+    replica.promote().await;
+    for name in names {
+        name.lead_to(&replica.url());
+        name.set(Mode::Pass);
+    }
+    replica
+}
+
 /// Enqueues one job after the other until it is over, each until it is stored; gives the ids, and
 /// the longest time that one took.
 async fn produce(
@@ -74,18 +90,11 @@ async fn a_failover_to_a_synchronous_replica_loses_nothing() {
     for _ in 0..failovers {
         let replica = primary.synchronous_replica().await;
         sink.wait_requests(sink.request_count() + 50, LIMIT).await;
-        primary.crash_server().await;
-        // Connections that are still open lead nowhere; a moved name refuses them for a while.
-        proxy.set(Mode::Refuse);
-        proxy.cut();
-        replica.promote().await;
-        proxy.lead_to(&replica.url());
-        proxy.set(Mode::Pass);
+        primary = fail_over(&primary, replica, &[&proxy]).await;
         let moved = Instant::now();
         let sent = sink.request_count();
         wait_for(LIMIT, async || sink.request_count(), |count| *count > sent).await;
         back.push(moved.elapsed());
-        primary = replica;
     }
     sink.wait_requests(sink.request_count() + 50, LIMIT).await;
     over.send_replace(true);
