@@ -271,8 +271,9 @@ async fn judged(scene: Scene, producers: JoinSet<Vec<Answered>>, orphan_max: Dur
 async fn whatever_dies_the_accounts_of_all_sides_agree() {
     let mut rng = seeded();
     let mut scene = scene().await;
+    // One in thirty is refused.
     let (keys, rounds) = (
-        amount_of([3_000, 30_000, 1_000_000]),
+        amount_of([3_000, 31_500, 1_050_000]),
         amount_of([1, 15, 75]),
     );
     let rounds_in_time = u32::try_from(rounds).expect("there are few");

@@ -48,8 +48,7 @@ pub(crate) fn print(history: &History, done: &[Done], accepted: &[Duration], bre
     for (kind, done) in kinds {
         let times: usize = done.iter().map(|one| one.times).sum();
         println!(
-            "{times} × {kind}; afterwards, the next enqueue after at most {:?}, the next request after at \
-            most {:?}",
+            "{times} × {kind}; the longest until the next enqueue: {}, until the next request: {}",
             worst(&done, accepted, accepted),
             worst(&done, &arrived, accepted),
         );
@@ -64,14 +63,19 @@ pub(crate) fn print(history: &History, done: &[Done], accepted: &[Duration], bre
     }
 }
 
-/// The longest time from the end of these acts to the next of the events. What comes after the last
-/// enqueue says nothing, since little happens then.
-fn worst(done: &[&Done], events: &[Duration], enqueues: &[Duration]) -> Option<Duration> {
-    let last = enqueues.iter().max()?;
+/// The longest time from the end of these acts to the next of the events, and when that was. What
+/// comes after the last enqueue says nothing, since little happens then.
+fn worst(done: &[&Done], events: &[Duration], enqueues: &[Duration]) -> String {
+    let last = enqueues.iter().max().copied().unwrap_or_default();
     let next = |over: Duration| events.iter().filter(|at| **at >= over).min();
-    let done = done.iter().filter(|one| one.over < *last);
-    done.filter_map(|one| Some(*next(one.over)? - one.over))
-        .max()
+    let done = done.iter().filter(|one| one.over < last);
+    let worst = done
+        .filter_map(|one| Some((*next(one.over)? - one.over, one.over)))
+        .max();
+    worst.map_or_else(
+        || "not known".to_owned(),
+        |(took, at)| format!("{took:.3?} (at {at:.1?})"),
+    )
 }
 
 /// How long the jobs of killed workers waited until they were leased again, where Postgres could see
