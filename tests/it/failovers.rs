@@ -258,8 +258,19 @@ async fn an_old_primary_that_comes_back_accepts_and_sends_nothing() {
         assert_eq!(reply.status, 503, "{}", reply.text());
     }
     let pool = old.pool().await;
-    let waiting = async || crate::kit::counts(&pool).await["running"];
-    wait_for(LIMIT, waiting, |running| *running > 0).await;
+    let leasing = async || -> bool {
+        sqlx::query_scalar(
+            "SELECT EXISTS (
+                SELECT FROM pg_stat_activity
+                WHERE wait_event = 'SyncRep' AND application_name = 'hook-worker'
+                    AND query LIKE '-- dequeue%'
+            )",
+        )
+        .fetch_one(&pool)
+        .await
+        .expect("sessions can be looked at")
+    };
+    wait_for(LIMIT, leasing, |leasing| *leasing).await;
     assert_eq!(
         sink.request_count(),
         ids.len(),
