@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use hook_common::{db::Db, problem::Code, queue::Queue};
+use hook_common::{problem::Code, queue::Queue};
 
 use crate::problem::Refusal;
 
@@ -23,17 +23,15 @@ pub(crate) struct Depth {
     /// What this process has stored since that count began.
     added: AtomicI64,
     queue: Queue,
-    db: Db,
 }
 
 impl Depth {
-    pub(crate) fn new(waiting_max: Option<usize>, queue: Queue, db: Db) -> Self {
+    pub(crate) fn new(waiting_max: Option<usize>, queue: Queue) -> Self {
         Self {
             waiting_max: waiting_max.map(|max| i64::try_from(max).unwrap_or(i64::MAX)),
             counted: AtomicI64::new(0),
             added: AtomicI64::new(0),
             queue,
-            db,
         }
     }
 
@@ -75,10 +73,7 @@ impl Depth {
         // What is stored while Postgres counts may be missing from the count, so it stays added: too
         // many for one interval rather than too few.
         let before = self.added.load(Ordering::Relaxed);
-        let waiting = self.queue.waiting_estimate(max.saturating_add(1)).await;
-        let waiting = waiting.inspect_err(|error| {
-            self.db.observe(error);
-        })?;
+        let waiting = self.queue.waiting_estimate(max.saturating_add(1)).await?;
         self.counted.store(waiting, Ordering::Relaxed);
         self.added.fetch_sub(before, Ordering::Relaxed);
         Ok(())

@@ -6,7 +6,6 @@
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use hook_common::{
-    db::Db,
     job::Tier,
     metrics::api::PENALTY_SNAPSHOT_AGE_SECONDS,
     queue::Queue,
@@ -33,7 +32,6 @@ pub(crate) struct Limits {
 #[derive(Clone, Debug)]
 pub(crate) struct Refresh {
     queue: Queue,
-    db: Db,
     limits: Limits,
     publish: Arc<watch::Sender<Arc<Snapshot>>>,
 }
@@ -46,14 +44,13 @@ struct Snapshot {
 
 impl Penalties {
     /// Knows of nothing until the first refresh.
-    pub(crate) fn new(queue: Queue, db: Db, limits: Limits) -> (Self, Refresh) {
+    pub(crate) fn new(queue: Queue, limits: Limits) -> (Self, Refresh) {
         let (publish, snapshot) = watch::channel(Arc::new(Snapshot {
             penalised: HashSet::new(),
             taken: Instant::now(),
         }));
         let refresh = Refresh {
             queue,
-            db,
             limits,
             publish: Arc::new(publish),
         };
@@ -90,10 +87,10 @@ impl Refresh {
             targets_max,
             stale_after,
         } = self.limits;
-        let penalised = self.queue.penalised_targets(stale_after, targets_max).await;
-        let penalised = penalised.inspect_err(|error| {
-            self.db.observe(error);
-        })?;
+        let penalised = self
+            .queue
+            .penalised_targets(stale_after, targets_max)
+            .await?;
         self.publish.send_replace(Arc::new(Snapshot {
             penalised: penalised.into_iter().collect(),
             taken: Instant::now(),

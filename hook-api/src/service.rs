@@ -6,10 +6,9 @@ use anyhow::Context as _;
 use hook_common::{
     envelope,
     gate::Gate,
-    lifecycle::{Loops, Stop},
+    lifecycle::Loops,
     logging::Repeats,
-    ops::Readiness,
-    periodic::{Heartbeats, Interval},
+    periodic::Interval,
     queue::{self, Queue},
     replays::{self, Replays},
     start::Context,
@@ -101,31 +100,22 @@ fn start_app(config: &Config, context: &mut Context) -> App {
         targets_max: config.penalty_targets_max,
         stale_after: penalty_stale_after,
     };
-    let (penalties, refresh) = Penalties::new(queue.clone(), db.clone(), snapshot_limits);
-    let depth = Depth::new(config.queue_depth_max, queue.clone(), db.clone());
+    let (penalties, refresh) = Penalties::new(queue.clone(), snapshot_limits);
+    let depth = Depth::new(config.queue_depth_max, queue.clone());
     let depth = Arc::new(depth);
 
     let loops = &mut context.loops;
     loops.spawn("wake", wake_loop.run(context.stop.clone()));
     loops.spawn("group_commit", committer.run(context.heartbeats.clone()));
-    let mut periodic = PeriodicLoops {
-        loops,
-        heartbeats: &context.heartbeats,
-        stop: &context.stop,
-    };
-    let readiness = context.readiness.clone();
-    periodic.refresh_penalties(refresh, config.penalty_refresh, readiness.clone());
-    periodic.measure(Arc::clone(&depth), penalties.clone());
-    periodic.work_replays_off(
-        Replays::new(queue.clone()),
-        context.common.db_statement_timeout,
-    );
+    refresh_penalties(context, refresh, config.penalty_refresh);
+    measure(context, Arc::clone(&depth), penalties.clone());
+    work_replays_off(context, Replays::new(queue.clone()));
 
     let body_limits = BodyLimits {
         bytes_max: config.body_max,
         timeout: config.body_timeout,
     };
-    let stop = context.stop.clone();
+    let (readiness, stop) = (context.readiness.clone(), context.stop.clone());
     let statements_max = statements_max(context.common.db_pool_max);
     App {
         admission: Admission::new(config.in_flight_max, body_limits, readiness, stop),
@@ -155,56 +145,34 @@ fn statements_max(pool_max: usize) -> usize {
     pool_max.saturating_sub(STATEMENTS_MAX + 2).max(1)
 }
 
-/// Starts loops that run on an interval.
-struct PeriodicLoops<'a> {
-    loops: &'a mut Loops,
-    heartbeats: &'a Heartbeats,
-    stop: &'a Stop,
+fn refresh_penalties(context: &mut Context, refresh: Refresh, every: Duration) {
+    let readiness = context.readiness.clone();
+    readiness.require(PENALTIES);
+    let interval = Interval::new("penalties", every, REFRESH_LIMIT);
+    context.repeat(interval, move || {
+        let (refresh, readiness) = (refresh.clone(), readiness.clone());
+        async move {
+            refresh.refresh_once().await?;
+            readiness.prove(PENALTIES);
+            anyhow::Ok(())
+        }
+    });
 }
 
-impl PeriodicLoops<'_> {
-    fn refresh_penalties(&mut self, refresh: Refresh, every: Duration, readiness: Readiness) {
-        readiness.require(PENALTIES);
-        self.start(
-            Interval::new("penalties", every, REFRESH_LIMIT),
-            move || {
-                let (refresh, readiness) = (refresh.clone(), readiness.clone());
-                async move {
-                    refresh.refresh_once().await?;
-                    readiness.prove(PENALTIES);
-                    anyhow::Ok(())
-                }
-            },
-        );
-    }
+fn measure(context: &mut Context, depth: Arc<Depth>, penalties: Penalties) {
+    let interval = Interval::new("measure", MEASURE_EVERY, REFRESH_LIMIT);
+    context.repeat(interval, move || {
+        penalties.export_age();
+        let depth = Arc::clone(&depth);
+        async move { depth.count_once().await }
+    });
+}
 
-    fn measure(&mut self, depth: Arc<Depth>, penalties: Penalties) {
-        self.start(
-            Interval::new("measure", MEASURE_EVERY, REFRESH_LIMIT),
-            move || {
-                penalties.export_age();
-                let depth = Arc::clone(&depth);
-                async move { Ok(depth.count_once().await?) }
-            },
-        );
-    }
-
-    fn work_replays_off(&mut self, replays: Replays, statement_timeout: Duration) {
-        let limit = replays::BUDGET + statement_timeout * 2;
-        self.start(Interval::new("replays", replays::EVERY, limit), move || {
-            let replays = replays.clone();
-            async move { replays.run_once().await.map(drop) }
-        });
-    }
-
-    fn start<Step, Running>(&mut self, interval: Interval, step: Step)
-    where
-        Step: FnMut() -> Running + Send + 'static,
-        Running: Future<Output = anyhow::Result<()>> + Send + 'static,
-    {
-        let (heartbeats, stop) = (self.heartbeats.clone(), self.stop.clone());
-        self.loops.spawn_fallible(interval.name, async move {
-            Ok(interval.run(&heartbeats, &stop, step).await?)
-        });
-    }
+fn work_replays_off(context: &mut Context, replays: Replays) {
+    let limit = replays::BUDGET + context.common.db_statement_timeout * 2;
+    let interval = Interval::new("replays", replays::EVERY, limit);
+    context.repeat(interval, move || {
+        let replays = replays.clone();
+        async move { replays.run_once().await.map(drop) }
+    });
 }

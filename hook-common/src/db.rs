@@ -242,7 +242,7 @@ impl Db {
     pub(crate) fn rehearsed(&self, ended: &sqlx::Result<()>) {
         let refused = match ended {
             Ok(()) => None,
-            Err(error) if self.observe(error).may_pass_later() => return,
+            Err(error) if Fault::of(error).may_pass_later() => return,
             Err(error) => Some(fault::in_short(error)),
         };
         if let Some(readiness) = self.readiness() {

@@ -20,7 +20,7 @@ use crate::{
     metrics,
     metrics::process::BUILD_INFO,
     ops::{Ops, Readiness, Surface},
-    periodic::{Heartbeats, Interval},
+    periodic::{Heartbeats, Interval, StepPanicked},
     queue::Queue,
 };
 
@@ -63,8 +63,7 @@ impl Context {
                 Ok(done) => return Ok(done),
                 Err(error) => error,
             };
-            let fault = error.downcast_ref().map(|error| self.db.observe(error));
-            if !fault.is_some_and(Fault::may_pass_later) {
+            if !judge(&self.db, &error).is_some_and(Fault::may_pass_later) {
                 return Err(error);
             }
             if let Some(failures) = failures.due() {
@@ -77,6 +76,51 @@ impl Context {
             }
         }
     }
+
+    /// Starts a loop that repeats one step until the process drains.
+    pub fn repeat<Running, E>(
+        &mut self,
+        interval: Interval,
+        step: impl FnMut() -> Running + Send + 'static,
+    ) where
+        Running: Future<Output = Result<(), E>> + Send + 'static,
+        E: Into<anyhow::Error> + Send + 'static,
+    {
+        let name = interval.name;
+        let repeated = self.repeated(interval, step);
+        self.loops
+            .spawn_fallible(name, async move { Ok(repeated.await?) });
+    }
+
+    /// The loop of [`Context::repeat`] for a caller who has something to do after its end. What
+    /// Postgres says to a step that fails is judged and counted as for every other statement.
+    pub fn repeated<Running, E>(
+        &self,
+        interval: Interval,
+        mut step: impl FnMut() -> Running + Send + 'static,
+    ) -> impl Future<Output = Result<(), StepPanicked>> + Send + 'static
+    where
+        Running: Future<Output = Result<(), E>> + Send + 'static,
+        E: Into<anyhow::Error> + Send + 'static,
+    {
+        let (db, heartbeats, stop) = (self.db.clone(), self.heartbeats.clone(), self.stop.clone());
+        let judged = move || {
+            let (running, db) = (step(), db.clone());
+            async move {
+                running.await.map_err(Into::into).inspect_err(|error| {
+                    judge(&db, error);
+                })
+            }
+        };
+        async move { interval.run(&heartbeats, &stop, judged).await }
+    }
+}
+
+/// Judges what Postgres said, where an error comes from there.
+fn judge(db: &Db, error: &anyhow::Error) -> Option<Fault> {
+    let mut causes = error.chain();
+    let said = causes.find_map(|cause| cause.downcast_ref::<sqlx::Error>());
+    said.map(|error| db.observe(error))
 }
 
 /// The whole of a service's `main`: settings from the environment and the command line, signals,
@@ -245,14 +289,9 @@ fn spawn_rehearsals(context: &mut Context) {
     let limit = context.common.db_statement_timeout + Duration::from_secs(1);
     let interval = Interval::new("statements", REHEARSE_EVERY, limit);
     let queue = Queue::new(context.db.clone());
-    let (heartbeats, stop) = (context.heartbeats.clone(), context.stop.clone());
-    context.loops.spawn_fallible(interval.name, async move {
-        let step = || {
-            let queue = queue.clone();
-            async move { queue.rehearse(service).await }
-        };
-        interval.run(&heartbeats, &stop, step).await?;
-        Ok(())
+    context.repeat(interval, move || {
+        let queue = queue.clone();
+        async move { queue.rehearse(service).await }
     });
 }
 

@@ -4,7 +4,7 @@
 //! It is a process of its own, so that cleaning goes on while workers are in trouble. Any number
 //! of janitors may run: all reap and replay, one leads and does the rest, and rows decide who that is.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use hook_common::{
@@ -65,14 +65,10 @@ pub async fn run(config: Config, mut context: start::Context) -> anyhow::Result<
     let purge = Purge::new(queue.clone(), Arc::clone(&leadership), config.retention);
     let every = often.min(purge.bucket_age());
     let purge = Arc::new(purge);
-    spawn(
-        &mut context,
-        Interval::new("purge", every, limit),
-        move || {
-            let purge = Arc::clone(&purge);
-            async move { purge.run_once().await.map(drop) }
-        },
-    );
+    context.repeat(Interval::new("purge", every, limit), move || {
+        let purge = Arc::clone(&purge);
+        async move { purge.run_once().await.map(drop) }
+    });
 
     let targets = Arc::new(Targets::new(
         queue.clone(),
@@ -80,7 +76,7 @@ pub async fn run(config: Config, mut context: start::Context) -> anyhow::Result<
         config.penalty_refresh * queue::STALE_REFRESHES,
     ));
     let interval = Interval::new("targets", config.interval, limit);
-    spawn(&mut context, interval, move || {
+    context.repeat(interval, move || {
         let targets = Arc::clone(&targets);
         async move { targets.run_once().await.map(drop) }
     });
@@ -91,7 +87,7 @@ pub async fn run(config: Config, mut context: start::Context) -> anyhow::Result<
         config.history_retention,
     ));
     let interval = Interval::new("tally", config.interval, limit);
-    spawn(&mut context, interval, move || {
+    context.repeat(interval, move || {
         let tally = Arc::clone(&tally);
         async move { tally.run_once().await.map(drop) }
     });
@@ -103,7 +99,7 @@ pub async fn run(config: Config, mut context: start::Context) -> anyhow::Result<
         config.penalty_refresh,
     ));
     let interval = Interval::new("stats", config.interval, limit);
-    spawn(&mut context, interval, move || {
+    context.repeat(interval, move || {
         let stats = Arc::clone(&stats);
         async move { stats.run_once().await.map(drop) }
     });
@@ -115,22 +111,18 @@ fn spawn_for_all(context: &mut start::Context, queue: &Queue, config: &Config, o
     let limit = step_limit(context);
     let reap = Arc::new(Reap::new(queue.clone(), config.max_attempts));
     let orphans = Arc::clone(&reap);
-    spawn(
-        context,
-        Interval::new("orphans", ORPHANS_EVERY, limit),
-        move || {
-            let orphans = Arc::clone(&orphans);
-            async move { orphans.orphans_once().await.map(drop) }
-        },
-    );
-    spawn(context, Interval::new("reap", often, limit), move || {
+    context.repeat(Interval::new("orphans", ORPHANS_EVERY, limit), move || {
+        let orphans = Arc::clone(&orphans);
+        async move { orphans.orphans_once().await.map(drop) }
+    });
+    context.repeat(Interval::new("reap", often, limit), move || {
         let reap = Arc::clone(&reap);
         async move { reap.run_once().await.map(drop) }
     });
 
     let replays = Replays::new(queue.clone());
     let every = Interval::new("replays", replays::EVERY, limit);
-    spawn(context, every, move || {
+    context.repeat(every, move || {
         let replays = replays.clone();
         async move { replays.run_once().await.map(drop) }
     });
@@ -141,34 +133,19 @@ fn step_limit(context: &start::Context) -> Duration {
     BUDGET + context.common.db_statement_timeout * 2
 }
 
-/// Starts a loop that repeats one step.
-fn spawn<Running>(
-    context: &mut start::Context,
-    interval: Interval,
-    step: impl FnMut() -> Running + Send + 'static,
-) where
-    Running: Future<Output = anyhow::Result<()>> + Send + 'static,
-{
-    let (heartbeats, stop) = (context.heartbeats.clone(), context.stop.clone());
-    context.loops.spawn_fallible(interval.name, async move {
-        interval.run(&heartbeats, &stop, step).await?;
-        Ok(())
-    });
-}
-
 /// Starts the loop that keeps the lead; when it ends, others may take over at once, and the
 /// purge of this janitor stops at its next step.
 fn spawn_leadership(context: &mut start::Context, leadership: &Arc<Leadership>) {
-    let (heartbeats, stop) = (context.heartbeats.clone(), context.stop.clone());
-    let leadership = Arc::clone(leadership);
     let limit = context.common.db_statement_timeout;
     let interval = Interval::new("leader", OFTEN, limit);
+    let leader = Arc::clone(leadership);
+    let leading = context.repeated(interval, move || {
+        let leader = Arc::clone(&leader);
+        async move { leader.run_once().await.map(drop) }
+    });
+    let leadership = Arc::clone(leadership);
     context.loops.spawn_fallible("leader", async move {
-        let step = || {
-            let leadership = Arc::clone(&leadership);
-            async move { leadership.run_once().await.map(drop) }
-        };
-        interval.run(&heartbeats, &stop, step).await?;
+        leading.await?;
         if let Err(error) = leadership.resign().await.context("leaving") {
             warn!(
                 error = format!("{error:#}"),

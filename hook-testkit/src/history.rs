@@ -81,6 +81,8 @@ pub struct Delivery {
     pub begun: Duration,
     /// The status that was answered.
     pub status: Option<u16>,
+    /// Whether its connection had carried a request before.
+    pub kept_connection: bool,
 }
 
 /// A job at the end.
@@ -180,7 +182,8 @@ pub enum Breach {
     KeyTwice(String),
     /// An answer outside the contract.
     Unexpected(String, u16),
-    /// A further request for an attempt that had an answer, or had two requests already.
+    /// A further request for an attempt whose first one had an answer or a new connection, or which
+    /// had two requests already.
     SentTwice(String, u32),
     /// A request under a number that no attempt has.
     OffRecord(String, u32),
@@ -192,7 +195,7 @@ pub enum Breach {
     FenceFell(String),
     /// Something followed a final attempt.
     AfterTheEnd(String),
-    /// A request after the job was over, and no fault explains it.
+    /// A request after the job was over, of an attempt that was not given up as lost.
     LateRequest(String),
     /// An attempt was lost, and there was no fault.
     LostWithoutFault(String),

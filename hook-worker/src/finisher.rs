@@ -211,8 +211,16 @@ impl Writer {
             self.shared.statement_deadline,
             queue.rehearse(Binary::Worker),
         );
-        // Without an answer, nothing is known of the results either.
-        !matches!(rehearsed.await, Some(Ok(())))
+        match rehearsed.await {
+            Some(Ok(())) => false,
+            Some(Err(error)) => {
+                // Whatever it is, it is not the fault of the results.
+                let _fault = queue.judge(&error);
+                true
+            }
+            // Without an answer, nothing is known of the results either.
+            None => true,
+        }
     }
 
     /// Runs one finish statement; the results stay in `batch` if it fails.

@@ -131,22 +131,16 @@ fn spawn_listener(
 }
 
 fn spawn_sweep(context: &mut start::Context, shared: &Arc<Shared>) {
-    let (shared, stop) = (Arc::clone(shared), context.stop.clone());
-    let heartbeats = context.heartbeats.clone();
+    let shared = Arc::clone(shared);
     let sweeper = Arc::new(Mutex::new(Sweeper::default()));
     let interval = Interval::new(
         "sweep",
         shared.config.poll_interval,
         shared.statement_deadline,
     );
-    context.loops.spawn_fallible("sweep", async move {
-        interval
-            .run(&heartbeats, &stop, || {
-                let (shared, sweeper) = (Arc::clone(&shared), Arc::clone(&sweeper));
-                async move { sweeper.lock().await.run_once(&shared).await }
-            })
-            .await?;
-        Ok(())
+    context.repeat(interval, move || {
+        let (shared, sweeper) = (Arc::clone(&shared), Arc::clone(&sweeper));
+        async move { sweeper.lock().await.run_once(&shared).await }
     });
 }
 
@@ -169,27 +163,15 @@ fn spawn_penalties(context: &mut start::Context, shared: &Arc<Shared>, penalties
             shared.statement_deadline,
         )
     };
-    let (stop, heartbeats) = (context.stop.clone(), context.heartbeats.clone());
     let (its_shared, its_penalties) = (Arc::clone(shared), Arc::clone(penalties));
-    context.loops.spawn_fallible("penalties", async move {
-        refresh
-            .run(&heartbeats, &stop, || {
-                let (shared, penalties) = (Arc::clone(&its_shared), Arc::clone(&its_penalties));
-                async move { penalties.refresh_once(&shared).await }
-            })
-            .await?;
-        Ok(())
+    context.repeat(refresh, move || {
+        let (shared, penalties) = (Arc::clone(&its_shared), Arc::clone(&its_penalties));
+        async move { penalties.refresh_once(&shared).await }
     });
-    let (stop, heartbeats) = (context.stop.clone(), context.heartbeats.clone());
     let (shared, penalties) = (Arc::clone(shared), Arc::clone(penalties));
-    context.loops.spawn_fallible("target_share", async move {
-        share
-            .run(&heartbeats, &stop, || {
-                let (shared, penalties) = (Arc::clone(&shared), Arc::clone(&penalties));
-                async move { penalties.share_once(&shared).await }
-            })
-            .await?;
-        Ok(())
+    context.repeat(share, move || {
+        let (shared, penalties) = (Arc::clone(&shared), Arc::clone(&penalties));
+        async move { penalties.share_once(&shared).await }
     });
 }
 
@@ -203,36 +185,24 @@ fn spawn_observer(
         jitter: 0.0,
         ..Interval::new("observer", OBSERVE_EVERY, Duration::from_secs(1))
     };
-    let (stop, heartbeats) = (context.stop.clone(), context.heartbeats.clone());
     let its_shared = Arc::clone(shared);
-    context.loops.spawn_fallible("observer", async move {
-        observe
-            .run(&heartbeats, &stop, || {
-                let shared = Arc::clone(&its_shared);
-                async move {
-                    penalties::observe_once(&shared, OBSERVE_EVERY);
-                    anyhow::Ok(())
-                }
-            })
-            .await?;
-        Ok(())
+    context.repeat(observe, move || {
+        let shared = Arc::clone(&its_shared);
+        async move {
+            penalties::observe_once(&shared, OBSERVE_EVERY);
+            anyhow::Ok(())
+        }
     });
     let measure = Interval::new("upkeep", UPKEEP_EVERY, Duration::from_secs(1));
-    let (stop, heartbeats) = (context.stop.clone(), context.heartbeats.clone());
     let shared = Arc::clone(shared);
-    context.loops.spawn_fallible("upkeep", async move {
-        measure
-            .run(&heartbeats, &stop, || {
-                let (shared, client) = (Arc::clone(&shared), Arc::clone(&client));
-                let penalties = Arc::clone(&penalties);
-                async move {
-                    penalties.measure(&shared);
-                    client.sweep();
-                    anyhow::Ok(())
-                }
-            })
-            .await?;
-        Ok(())
+    context.repeat(measure, move || {
+        let (shared, client) = (Arc::clone(&shared), Arc::clone(&client));
+        let penalties = Arc::clone(&penalties);
+        async move {
+            penalties.measure(&shared);
+            client.sweep();
+            anyhow::Ok(())
+        }
     });
 }
 

@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
-/// Long enough for a busy machine; a test that passes never waits for it.
 /// A key to seal secrets with: base64 of 32 bytes.
 pub(crate) const SECRET_KEY: &str = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=";
 
+/// Long enough for a busy machine; a test that passes never waits for it.
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 
 /// A body as a producer would send it, and the fields of the request that carry it.
@@ -229,10 +229,15 @@ pub(crate) async fn patch_target(stack: &Stack, name: &str, change: &Value) {
 
 /// How much a costly test does: `usual`, or `full` where `HOOK_TEST_FULL` is set.
 pub(crate) fn amount(usual: usize, full: usize) -> usize {
-    if std::env::var_os("HOOK_TEST_FULL").is_some() {
-        full
-    } else {
-        usual
+    amount_of([usual, full, full])
+}
+
+/// How much a test does that has a third size, for `HOOK_TEST_FULL=long`.
+pub(crate) fn amount_of([usual, full, long]: [usize; 3]) -> usize {
+    match std::env::var_os("HOOK_TEST_FULL") {
+        None => usual,
+        Some(size) if size == "long" => long,
+        Some(_) => full,
     }
 }
 

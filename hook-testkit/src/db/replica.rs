@@ -10,6 +10,7 @@ use hook_localpg::server::PgServer;
 use reqwest::Url;
 
 use crate::db::{Server, TestDb, blocking, execute, options};
+use crate::proxy::Proxy;
 use crate::wait::wait_for;
 
 /// Longest time a replica may take to follow its primary.
@@ -22,10 +23,7 @@ impl TestDb {
     /// # Panics
     /// When `pg_basebackup` is not beside the other programs of Postgres, or anything fails.
     pub async fn synchronous_replica(&self) -> Self {
-        let url = self.url();
-        let data = self.with_server(|server| server.directory().join("data"));
-        let data = data.await;
-        let (server, files) = blocking(move || start(&url, &data)).await;
+        let replica = self.follower(self.url()).await;
         let mut connection = self.connect().await;
         for statement in [
             "ALTER SYSTEM SET synchronous_standby_names = '*'",
@@ -35,6 +33,57 @@ impl TestDb {
                 .await
                 .expect("the primary takes settings");
         }
+        self.wait_replica("sync").await;
+        replica
+    }
+
+    /// Starts a replica of the server of a [`TestDb::durable`] that no commit waits for, and which
+    /// follows its primary on this way.
+    ///
+    /// # Panics
+    /// When `pg_basebackup` is not beside the other programs of Postgres, or anything fails.
+    pub async fn asynchronous_replica(&self, way: &Proxy) -> Self {
+        let replica = self.follower(way.url(&self.url())).await;
+        self.wait_replica("async").await;
+        replica
+    }
+
+    /// Waits until a replica has got everything that is written now.
+    ///
+    /// # Panics
+    /// When it has not in time.
+    pub async fn wait_replicated(&self) {
+        let pool = self.pool().await;
+        let written: String = sqlx::query_scalar("SELECT pg_current_wal_flush_lsn()::text")
+            .fetch_one(&pool)
+            .await
+            .expect("the primary knows what it wrote");
+        let got = async || -> bool {
+            sqlx::query_scalar(
+                "SELECT COALESCE(bool_or(replay_lsn >= $1::pg_lsn), false) FROM pg_stat_replication",
+            )
+            .bind(&written)
+            .fetch_one(&pool)
+            .await
+            .expect("the primary knows its replicas")
+        };
+        wait_for(LIMIT, got, |got| *got).await;
+    }
+
+    /// A copy of the server, which follows it by this address.
+    async fn follower(&self, url: String) -> Self {
+        let data = self.with_server(|server| server.directory().join("data"));
+        let data = data.await;
+        let (server, files) = blocking(move || start(&url, &data)).await;
+        Self {
+            name: self.name.clone(),
+            server: Server::Own(Arc::new(Mutex::new(server))),
+            _files: Some(files),
+        }
+    }
+
+    /// Waits until the one replica is in this state and follows.
+    async fn wait_replica(&self, state: &str) {
         let states = async || -> Vec<String> {
             sqlx::query_scalar(
                 "SELECT sync_state FROM pg_stat_replication WHERE state = 'streaming'",
@@ -43,12 +92,7 @@ impl TestDb {
             .await
             .expect("the primary knows its replicas")
         };
-        wait_for(LIMIT, states, |states| states == &["sync"]).await;
-        Self {
-            name: self.name.clone(),
-            server: Server::Own(Arc::new(Mutex::new(server))),
-            _files: Some(files),
-        }
+        wait_for(LIMIT, states, |states| states == &[state]).await;
     }
 
     /// Makes a replica a primary.

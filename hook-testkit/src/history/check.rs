@@ -45,6 +45,7 @@ impl History {
             let received = received.get(job.id.as_str()).map_or(&[][..], Vec::as_slice);
             check_deliveries(job, received, &mut breaches);
             self.check_attempts(job, &mut breaches);
+            self.check_backoff(job, received, &mut breaches);
             self.check_end(job, received, &mut breaches);
         }
         if self.counted != self.on_record() {
@@ -97,11 +98,9 @@ impl History {
                 Outcome::Delivered | Outcome::Permanent => {
                     breaches.push(Breach::AfterTheEnd(job.id.clone()));
                 }
-                // An attempt counts from before its dequeue, which a fault makes long.
+                // Both are times of Postgres; the end of an attempt is measured by its worker.
                 Outcome::Retryable => {
-                    let early = after.begun + SLACK / 4 < before.ended + self.limits.backoff_min;
-                    let disturbed = self.faults_in(before.begun, before.ended).next().is_some();
-                    if early && !disturbed {
+                    if after.begun < before.begun + self.limits.backoff_min {
                         breaches.push(Breach::TooSoon(job.id.clone()));
                     }
                 }
@@ -151,16 +150,30 @@ impl History {
                 over
             }
         };
-        let late = received
+        let lost = |number: u32| {
+            let mut attempts = job.attempts.iter();
+            attempts.any(|one| one.attempt == number && one.outcome == Outcome::Lost)
+        };
+        let mut late = received
             .iter()
-            .filter(|delivery| delivery.begun > over + SLACK)
-            .any(|delivery| {
-                self.faults_in(Duration::ZERO, delivery.begun)
-                    .next()
-                    .is_none()
-            });
-        if late {
+            .filter(|delivery| delivery.begun > over + SLACK);
+        if late.any(|delivery| !lost(delivery.attempt)) {
             breaches.push(Breach::LateRequest(job.id.clone()));
+        }
+    }
+
+    /// The pause after a failure as the receiver saw it, by its clock alone. What it answered comes
+    /// before the end of the attempt, so that no fault and no busy machine makes the pause shorter.
+    fn check_backoff(&self, job: &Job, received: &[&Delivery], breaches: &mut Vec<Breach>) {
+        let failed = |delivery: &&&Delivery| delivery.status.is_some() && !was_taken(delivery);
+        for before in received.iter().filter(failed) {
+            let too_soon = |after: &&Delivery| {
+                after.attempt == before.attempt + 1
+                    && after.begun < before.begun + self.limits.backoff_min
+            };
+            if received.iter().any(too_soon) {
+                breaches.push(Breach::TooSoon(job.id.clone()));
+            }
         }
     }
 
@@ -198,18 +211,23 @@ fn check_enqueue(enqueue: &Enqueue, jobs: &HashMap<&str, &Job>, breaches: &mut V
 }
 
 fn check_deliveries(job: &Job, received: &[&Delivery], breaches: &mut Vec<Breach>) {
-    let mut answered: HashMap<u32, Vec<Option<u16>>> = HashMap::new();
+    let mut requests: HashMap<u32, Vec<&Delivery>> = HashMap::new();
     for delivery in received {
         let other_bytes = |digest: &String| *digest != job.digest;
         if delivery.digest.as_ref().is_some_and(other_bytes) {
             breaches.push(Breach::WrongBytes(job.id.clone()));
         }
-        // A kept connection that dies before a byte of the answer is replaced once.
-        let before = answered.entry(delivery.attempt).or_default();
-        if before.len() > 1 || before.iter().any(Option::is_some) {
+        let before = requests.entry(delivery.attempt).or_default();
+        let allowed = match before.as_slice() {
+            [] => true,
+            // A kept connection that dies before a byte of the answer is replaced once, by a new one.
+            [first] => first.kept_connection && first.status.is_none() && !delivery.kept_connection,
+            _ => false,
+        };
+        if !allowed {
             breaches.push(Breach::SentTwice(job.id.clone(), delivery.attempt));
         }
-        before.push(delivery.status);
+        before.push(delivery);
         let on_record = |attempt: &Attempt| attempt.attempt == delivery.attempt;
         if !job.attempts.iter().any(on_record) {
             breaches.push(Breach::OffRecord(job.id.clone(), delivery.attempt));

@@ -23,6 +23,7 @@ fn delivery(id: &str, attempt: u32, begun: u64, status: u16) -> Delivery {
         digest: Some(format!("digest of {id}")),
         begun: at(begun),
         status: Some(status),
+        kept_connection: false,
     }
 }
 
@@ -285,16 +286,37 @@ fn two_requests_of_one_attempt_are_caught() {
     });
 }
 
+/// Two requests of the first attempt, whose first has no answer and came on a kept connection.
+fn replaced(history: &mut History) {
+    history.deliveries[0].status = None;
+    history.deliveries[0].kept_connection = true;
+    history.deliveries.push(delivery("plain", 1, 110, 200));
+}
+
 #[test]
 fn an_attempt_on_a_dead_connection_may_be_sent_once_more_and_not_twice() {
     let mut history = good();
-    history.deliveries[0].status = None;
-    history.deliveries.push(delivery("plain", 1, 110, 200));
+    replaced(&mut history);
     assert_eq!(history.check(), []);
-    history.deliveries[0].status = None;
     history.deliveries[9].status = None;
     history.deliveries.push(delivery("plain", 1, 120, 200));
     assert_eq!(history.check(), [Breach::SentTwice(id("plain"), 1)]);
+}
+
+#[test]
+fn a_second_request_after_one_on_a_new_connection_is_caught() {
+    caught(Breach::SentTwice(id("plain"), 1), |history| {
+        replaced(history);
+        history.deliveries[0].kept_connection = false;
+    });
+}
+
+#[test]
+fn a_second_request_on_a_kept_connection_is_caught() {
+    caught(Breach::SentTwice(id("plain"), 1), |history| {
+        replaced(history);
+        history.deliveries[9].kept_connection = true;
+    });
 }
 
 #[test]
@@ -350,6 +372,7 @@ fn an_attempt_after_a_refusal_is_caught() {
 fn a_request_long_after_the_end_is_caught() {
     caught(Breach::LateRequest(id("plain")), |history| {
         history.deliveries[0].begun = at(5_000);
+        history.faults[0].from = Duration::ZERO;
     });
 }
 
@@ -368,9 +391,18 @@ fn an_orphan_that_comes_back_too_late_is_caught() {
 }
 
 #[test]
-fn an_attempt_before_its_time_is_caught() {
+fn a_lease_before_its_time_is_caught() {
     caught(Breach::TooSoon(id("retried")), |history| {
-        history.jobs[1].attempts[1].begun = at(400);
+        history.jobs[1].attempts[1].begun = at(1_089);
+    });
+}
+
+/// Not even a fault makes it right.
+#[test]
+fn a_request_before_its_time_is_caught() {
+    caught(Breach::TooSoon(id("retried")), |history| {
+        history.deliveries[2].begun = at(1_099);
+        history.faults[0].from = Duration::ZERO;
     });
 }
 

@@ -1,8 +1,10 @@
 //! What each side tells about a run: the producers, the receiver, and the database at the end.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     hash::{DefaultHasher, Hash as _, Hasher as _},
+    iter::StepBy,
+    ops::Range,
     time::Duration,
 };
 
@@ -17,7 +19,7 @@ use hook_testkit::{
     },
     wait::pause,
 };
-use rand::{Rng as _, rngs::StdRng};
+use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 use serde_json::Value;
 use sqlx::PgPool;
 use tokio::{sync::watch, time::Instant};
@@ -93,6 +95,7 @@ pub(crate) fn script() -> Script {
 /// What arrived.
 pub(crate) fn deliveries(run: &Run, sink: &Sink) -> Vec<Delivery> {
     let requests = sink.requests();
+    let mut connections = HashSet::new();
     let tell = requests.iter().map(|request| {
         let attempt = request.attempt().expect("every attempt has a number");
         let status = match reaction(request.id(), attempt) {
@@ -106,49 +109,82 @@ pub(crate) fn deliveries(run: &Run, sink: &Sink) -> Vec<Delivery> {
             digest: request.body_complete.then(|| sha256(&request.body)),
             begun: run.at(request.head_read),
             status: status.filter(|_| request.body_complete),
+            kept_connection: !connections.insert(request.connection),
         }
     });
     tell.collect()
 }
 
 /// A request with a key, which is repeated until it is answered, unless its producer gives up.
-pub(crate) struct Request {
+pub(crate) struct Order {
     key: String,
     body: String,
     digest: String,
     gives_up: bool,
 }
 
-/// The requests of each producer: one in thirty is refused, one in twenty given up when in doubt.
-pub(crate) fn requests(rng: &mut StdRng, sink: &Sink, keys: usize) -> Vec<Vec<Request>> {
-    let mut parts: Vec<Vec<Request>> = (0..PRODUCERS).map(|_| Vec::new()).collect();
-    for n in 0..keys {
+/// The requests of one producer: one in thirty is refused, one in twenty given up when in doubt.
+pub(crate) struct Orders {
+    rng: StdRng,
+    numbers: StepBy<Range<usize>>,
+    url: String,
+    /// From one request to the next.
+    pace: Duration,
+}
+
+impl Iterator for Orders {
+    type Item = Order;
+
+    fn next(&mut self) -> Option<Order> {
+        let n = self.numbers.next()?;
         let target = format!("t{}.test", n % TARGETS);
-        let sample = sample(rng, n + 20, &sink.url("/f"), &target);
+        let sample = sample(&mut self.rng, n + 20, &self.url, &target);
         let fields = sample.request.strip_prefix('{').expect("it is an object");
-        let wrong = if rng.random_ratio(1, 30) {
+        let wrong = if self.rng.random_ratio(1, 30) {
             r#""no_such_field":1,"#
         } else {
             ""
         };
-        parts[n % PRODUCERS].push(Request {
+        Some(Order {
             key: format!("k{n}"),
             body: format!(r#"{{"idempotency_key":"k{n}",{wrong}{fields}"#),
             digest: sha256(&sample.bytes),
-            gives_up: rng.random_ratio(1, 20),
-        });
+            gives_up: self.rng.random_ratio(1, 20),
+        })
     }
-    parts
+}
+
+/// So many requests for all producers, spread over this time.
+pub(crate) fn orders(rng: &mut StdRng, sink: &Sink, keys: usize, time: Duration) -> Vec<Orders> {
+    let each = u32::try_from(keys / PRODUCERS).expect("there are not so many");
+    let orders = (0..PRODUCERS).map(|producer| Orders {
+        rng: StdRng::seed_from_u64(rng.random()),
+        numbers: (producer..keys).step_by(PRODUCERS),
+        url: sink.url("/f"),
+        pace: time / each,
+    });
+    orders.collect()
+}
+
+/// What a producer tells of a request, and when it knew.
+pub(crate) struct Answered {
+    pub(crate) enqueue: Enqueue,
+    pub(crate) at: Duration,
 }
 
 /// Sends each request until its outcome is known or its producer gives up.
 pub(crate) async fn produce(
+    run: Run,
     client: reqwest::Client,
     bases: watch::Receiver<String>,
-    requests: Vec<Request>,
-) -> Vec<Enqueue> {
-    let mut told = Vec::with_capacity(requests.len());
-    for request in requests {
+    orders: Orders,
+) -> Vec<Answered> {
+    let mut told = Vec::new();
+    let mut due = Instant::now();
+    let pace = orders.pace;
+    for order in orders {
+        pause(due.saturating_duration_since(Instant::now())).await;
+        due += pace;
         let begun = Instant::now();
         let answer = loop {
             assert!(begun.elapsed() < LIMIT, "the API does not come back");
@@ -156,17 +192,21 @@ pub(crate) async fn produce(
             let sent = client
                 .post(url)
                 .header("content-type", "application/json")
-                .body(request.body.clone());
+                .body(order.body.clone());
             match outcome(sent).await {
                 Some(answer) => break answer,
-                None if request.gives_up => break Answer::Unknown,
+                None if order.gives_up => break Answer::Unknown,
                 None => pause(Duration::from_millis(20)).await,
             }
         };
-        told.push(Enqueue {
-            key: request.key,
-            digest: request.digest,
+        let enqueue = Enqueue {
+            key: order.key,
+            digest: order.digest,
             answer,
+        };
+        told.push(Answered {
+            enqueue,
+            at: run.at(Instant::now()),
         });
     }
     told
