@@ -230,7 +230,7 @@ async fn look_on(args: &SoakArgs, watch: &mut Watch<'_>) -> anyhow::Result<Vec<L
 
 /// Waits until no job is stored any more, and returns how many were purged. The janitor counts them
 /// after the statement that removes them, so the last ones are waited for a little longer.
-async fn all_purged(rig: &Rig, janitor: &Service, jobs: usize) -> anyhow::Result<f64> {
+async fn all_purged(rig: &Rig, janitor: &Service, jobs: u64) -> anyhow::Result<f64> {
     let begun = clock::now();
     let mut emptied = None;
     loop {
