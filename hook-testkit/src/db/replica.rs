@@ -106,12 +106,13 @@ impl TestDb {
             .execute(&pool)
             .await
             .expect("the replica answers");
-        let follows = async || -> sqlx::Result<bool> {
+        let follows = async || -> bool {
             sqlx::query_scalar("SELECT pg_is_in_recovery()")
                 .fetch_one(&pool)
                 .await
+                .expect("a replica answers while it is promoted")
         };
-        wait_for(LIMIT, follows, |follows| matches!(follows, Ok(false))).await;
+        wait_for(LIMIT, follows, |follows| !follows).await;
     }
 }
 
