@@ -221,20 +221,14 @@ async fn an_old_primary_that_comes_back_accepts_and_sends_nothing() {
     let replica = old.synchronous_replica().await;
 
     // The replica is away for a while: no commit returns, and the repeat finds what was stored.
-    let job = |key: &str, delay_ms: u64| json!({"url": sink.url("/f"), "idempotency_key": key, "delay_ms": delay_ms});
+    let job = |key: &str| json!({"url": sink.url("/f"), "idempotency_key": key});
     replica.crash_server().await;
-    let begun = Instant::now();
-    let reply = stack.enqueue(&job("waited", 0)).await;
+    let reply = stack.enqueue(&job("waited")).await;
     assert_eq!(reply.status, 503, "{}", reply.text());
-    assert!(
-        begun.elapsed() < Duration::from_secs(10),
-        "{:?}",
-        begun.elapsed()
-    );
     replica.start_server().await;
-    let accepted = async |key: &str, delay_ms| {
+    let accepted = async |key: &str| {
         let accepted = async || {
-            let reply = stack.enqueue(&job(key, delay_ms)).await;
+            let reply = stack.enqueue(&job(key)).await;
             if !matches!(reply.status, 200 | 202) {
                 return Err(reply.text());
             }
@@ -242,22 +236,29 @@ async fn an_old_primary_that_comes_back_accepts_and_sends_nothing() {
         };
         wait_until(LIMIT, accepted).await
     };
-    let mut ids = HashSet::from([accepted("waited", 0).await]);
-    for n in 0..20 {
-        // Due on both servers, once the old one is back.
-        ids.insert(accepted(&format!("later-{n}"), 2_000).await);
-    }
+    let mut ids = HashSet::from([accepted("waited").await]);
 
     let new = fail_over(&old, replica, &[&name]).await;
-    sink.wait_requests(ids.len(), LIMIT).await;
+    ids.insert(accepted("moved").await);
+    let pool = new.pool().await;
+    wait_drained(&pool).await;
     old.start_server().await;
+    // What it may still have to do; only who asks for it commits without the replica.
+    let mut own = old.connect().await;
+    sqlx::raw_sql("SET synchronous_commit = local")
+        .execute(&mut own)
+        .await
+        .expect("a setting");
+    sqlx::query("SELECT hook.enqueue($1)")
+        .bind(sink.url("/old"))
+        .execute(&mut own)
+        .await
+        .expect("it writes");
     name.lead_to(&old.url());
     name.cut();
-    for n in 0..2 {
-        let reply = stack.enqueue(&job(&format!("old-{n}"), 0)).await;
-        assert_eq!(reply.status, 503, "{}", reply.text());
-    }
-    let pool = old.pool().await;
+    let reply = stack.enqueue(&job("old")).await;
+    assert_eq!(reply.status, 503, "{}", reply.text());
+    let of_old = old.pool().await;
     let leasing = async || -> bool {
         sqlx::query_scalar(
             "SELECT EXISTS (
@@ -266,7 +267,7 @@ async fn an_old_primary_that_comes_back_accepts_and_sends_nothing() {
                     AND query LIKE '-- dequeue%'
             )",
         )
-        .fetch_one(&pool)
+        .fetch_one(&of_old)
         .await
         .expect("sessions can be looked at")
     };
@@ -278,8 +279,8 @@ async fn an_old_primary_that_comes_back_accepts_and_sends_nothing() {
     );
     name.lead_to(&new.url());
     name.cut();
-    ids.insert(accepted("again", 0).await);
-    let counts = wait_drained(&new.pool().await).await;
+    ids.insert(accepted("again").await);
+    let counts = wait_drained(&pool).await;
     assert_eq!(counts["ended"], 0);
     let received = received(&sink);
     assert!(ids.iter().all(|id| received.contains_key(id)));

@@ -126,7 +126,7 @@ struct Scene {
 
 impl Scene {
     async fn new() -> Self {
-        let db = TestDb::durable().await;
+        let db = TestDb::new().await;
         let proxy = Proxy::before(&db.url());
         let sink = Sink::start(200).await;
         let stack = Stack::builder(&proxy.url(&db.url()))

@@ -100,11 +100,19 @@ impl TestDb {
     /// # Panics
     /// When it does not become one.
     pub async fn promote(&self) {
-        let promoted: bool = sqlx::query_scalar("SELECT pg_promote(true, 60)")
-            .fetch_one(&mut self.connect().await)
+        let pool = self.pool().await;
+        // Not waiting inside the statement: the promotion may have to wait for its snapshot.
+        sqlx::query("SELECT pg_promote(false)")
+            .execute(&pool)
             .await
             .expect("the replica answers");
-        assert!(promoted, "the replica did not become a primary");
+        let follows = async || -> bool {
+            sqlx::query_scalar("SELECT pg_is_in_recovery()")
+                .fetch_one(&pool)
+                .await
+                .expect("a replica answers while it is promoted")
+        };
+        wait_for(LIMIT, follows, |follows| !follows).await;
     }
 }
 
