@@ -235,8 +235,8 @@ async fn ids(pool: &PgPool, table: &str) -> Vec<JobId> {
     ids.into_iter().map(JobId).collect()
 }
 
-#[tokio::test]
-async fn what_is_asked_of_a_job_and_changed_is_found_by_an_index_in_tables_never_analysed() {
+/// Tables that are empty and will not be analysed.
+async fn never_analysed() -> Looks {
     let kit = Kit::new().await;
     let pool = PgPoolOptions::new().max_connections(1);
     let pool = pool.connect(&kit.url()).await.unwrap();
@@ -249,11 +249,16 @@ async fn what_is_asked_of_a_job_and_changed_is_found_by_an_index_in_tables_never
     )
     .await
     .unwrap();
-    let looks = Looks {
+    Looks {
         queue: Queue::new(Db::around(pool.clone())),
         pool,
         _kit: kit,
-    };
+    }
+}
+
+#[tokio::test]
+async fn what_is_asked_of_a_job_and_changed_is_found_by_an_index_in_tables_never_analysed() {
+    let looks = never_analysed().await;
     let target = Target::new("t1").unwrap();
     for mode in ["force_custom_plan", "force_generic_plan", "auto"] {
         let set = sqlx::query("SELECT set_config('plan_cache_mode', $1, false)").bind(mode);
