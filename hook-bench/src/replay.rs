@@ -3,7 +3,7 @@
 //! First the healthy targets alone, then the same load while the replay is worked off at its rate
 //! and the jobs that it puts back are delivered.
 
-use std::time::Duration;
+use std::{net::SocketAddr, time::Duration};
 
 use anyhow::{Context as _, ensure};
 use clap::Args;
@@ -78,18 +78,18 @@ pub(crate) async fn run(args: &ReplayArgs) -> anyhow::Result<Findings> {
         .phase(Mix::HEALTHY, rate, args.seconds, async |_| Ok(()))
         .await?;
     say("replaying");
-    let mut control = Connection::open(scene.api.public).await?;
+    let api = scene.api.public;
     let begun = clock::now();
     let seconds = f64::from(args.jobs) / f64::from(args.replay_rate);
     let mut path = String::new();
     let phase = scene
         .phase(Mix::HEALTHY, rate, seconds.max(2.0), async |_| {
-            path = start(&mut control, args).await?;
+            path = start(api, args).await?;
             Ok(())
         })
         .await?;
     let took = delivered(&mut scene, args, begun).await?;
-    let replay = ask(&mut control, &path).await?;
+    let replay = ask(api, &path).await?;
     ensure!(
         replay["state"] == "completed" && replay["done"] == args.jobs,
         "the replay has not come to its end: {replay}"
@@ -117,13 +117,14 @@ pub(crate) async fn run(args: &ReplayArgs) -> anyhow::Result<Findings> {
 }
 
 /// Asks for the replay, and returns where it can be looked at.
-async fn start(control: &mut Connection, args: &ReplayArgs) -> anyhow::Result<String> {
+async fn start(api: SocketAddr, args: &ReplayArgs) -> anyhow::Result<String> {
     let wanted = json!({
         "status": "failed",
         "limit": args.jobs,
         "rate_per_second": args.replay_rate,
     });
     let body = serde_json::to_vec(&wanted).context("writing a request")?;
+    let mut control = Connection::open(api).await?;
     let answer = control.post(&uri("/v1/jobs/replay")?, body.into()).await?;
     let answer: Value = serde_json::from_slice(&answer.body).context("reading an answer")?;
     let id = answer["id"].as_str();
@@ -131,8 +132,9 @@ async fn start(control: &mut Connection, args: &ReplayArgs) -> anyhow::Result<St
     Ok(format!("/v1/replays/{id}"))
 }
 
-async fn ask(control: &mut Connection, path: &str) -> anyhow::Result<Value> {
-    let answer = control.get(path).await?;
+async fn ask(api: SocketAddr, path: &str) -> anyhow::Result<Value> {
+    // A connection of its own: the API closes one that was idle for the length of a replay.
+    let answer = Connection::open(api).await?.get(path).await?;
     serde_json::from_slice(&answer.body).context("reading a replay")
 }
 

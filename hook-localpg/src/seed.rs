@@ -30,6 +30,16 @@ struct Seed {
     password: String,
 }
 
+/// Gives up a seed in a directory that is about to be removed. A copy of it that is under way is
+/// finished first.
+pub(crate) fn forget_in(directory: &Path) {
+    let mut turn = Turn::wait();
+    let lies_there = |seed: &Seed| seed.data.starts_with(directory);
+    if turn.0.as_ref().is_some_and(lies_there) {
+        *turn.0 = None;
+    }
+}
+
 /// The right to use the seed, or to make one, while others wait.
 #[derive(Debug)]
 pub(crate) struct Turn(MutexGuard<'static, Option<Seed>>);
@@ -40,15 +50,14 @@ impl Turn {
     }
 
     /// Copies the seed to `data`, which does not exist, and gives the password in it; `None` if
-    /// there is no seed for these programs and this account, or it is just being removed.
+    /// there is no seed for these programs and this account, or it cannot be copied.
     pub(crate) fn copy(
         &self,
         binaries: &Binaries,
         account: Option<Account>,
         data: &Path,
     ) -> io::Result<Option<String>> {
-        let fits =
-            |seed: &&Seed| seed.binaries == binaries.directory() && seed.account == account;
+        let fits = |seed: &&Seed| seed.binaries == binaries.directory() && seed.account == account;
         let Some(seed) = self.0.as_ref().filter(fits) else {
             return Ok(None);
         };
@@ -79,7 +88,7 @@ impl Turn {
     }
 }
 
-/// Copies a directory as its owner; false if that failed, as when it is just being removed.
+/// Copies a directory as its owner; false if that failed, as on a full disk.
 fn copy(from: &Path, to: &Path, account: Option<Account>) -> io::Result<bool> {
     let mut command = Command::new("cp");
     command.arg("-Rp").arg(from).arg(to);

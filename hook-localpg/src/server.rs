@@ -19,6 +19,7 @@ use crate::guard::Guard;
 use crate::launch::launch;
 use crate::occupant::Postmaster;
 use crate::options::{Options, Place};
+use crate::seed;
 
 /// Longest start; recovery after a crash of a large development database takes a while.
 pub(crate) const START_TIMEOUT: Duration = Duration::from_secs(120);
@@ -323,6 +324,7 @@ impl PgServer {
 
 impl Drop for PgServer {
     fn drop(&mut self) {
+        seed::forget_in(&self.cluster.directory);
         self.frozen = None;
         let Hold::Owner { guard, .. } = &mut self.hold else {
             return;

@@ -24,7 +24,7 @@ use tokio::time::Instant;
 
 use crate::{
     dashboards::{metrics_in, queries, rules, text},
-    kit::LIMIT,
+    kit::{LIMIT, amount},
 };
 
 const DEQUEUE: &str = "hook_worker_dequeue_duration_seconds";
@@ -520,4 +520,70 @@ async fn jan_04_a_crashing_worker_does_not_keep_the_janitor_from_cleaning() {
     let peak = janitor.usage().rss_peak_bytes;
     assert!(peak < 64 * 1024 * 1024, "{peak} bytes");
     stack.workers.clear();
+}
+
+/// Waiting jobs of 10,000 targets, due in an hour, with attempts on record for each.
+const MANY_TARGETS: &str = "
+    INSERT INTO hook.target (shard, target_id, name, penalty)
+    SELECT 0, hook.target_id('t' || n), 't' || n, n % 3 FROM generate_series(1, 10000) AS n;
+    INSERT INTO hook.target_total (shard, target_id, delivered, retryable, permanent, duration_ms, ended_at)
+    SELECT 0, hook.target_id('t' || n), n, n, 1, 1, now() FROM generate_series(1, 10000) AS n;
+    INSERT INTO hook.job (shard, bucket, job_id, created_at, target_id, target, url)
+    SELECT 0, 0, hook.new_job_id(n), now(), hook.target_id('t' || n), 't' || n, 'http://a.example/'
+    FROM generate_series(1, 10000) AS n;
+    INSERT INTO hook.ready (shard, tier, target_id, run_at, job_id, bucket)
+    SELECT 0, 0, target_id, now() + interval '1 hour', job_id, 0 FROM hook.job";
+
+/// Series of a process at most, whatever the number of targets.
+const SERIES_MAX: usize = 2_000;
+
+/// OBS-04: 10,000 targets make no more series than the worst that are named, a scrape is quick, and
+/// no scrape leaves anything behind: as many of them as a day has at ten seconds each, where
+/// `HOOK_TEST_FULL` asks for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn obs_04_ten_thousand_targets_make_few_series_and_scrapes_leave_nothing_behind() {
+    let db = TestDb::new().await;
+    db.pool().await.execute(MANY_TARGETS).await.unwrap();
+    let stack = Stack::builder(&db.url())
+        .set("HOOK_JANITOR_INTERVAL", "100ms")
+        .start()
+        .await;
+    let attempts = "hook_target_attempts_total";
+    let counted = |metrics: &Metrics| metrics.select(attempts, &[]).count() == 51;
+    wait_for(
+        LIMIT,
+        async || stack.metrics(Program::Janitor).await,
+        counted,
+    )
+    .await;
+    for process in stack.processes() {
+        let ops = process.address(Listener::Ops, LIMIT).await;
+        let scrape = async || {
+            let begun = Instant::now();
+            let request = stack.client().get(format!("http://{ops}/metrics"));
+            let text = stack.send(request).await.text();
+            (begun.elapsed(), Metrics::parse(&text).unwrap())
+        };
+        let mut took = Vec::new();
+        // The first ones fill buffers and connections.
+        for _ in 0..20 {
+            took.push(scrape().await.0);
+        }
+        let before = process.usage().rss_bytes;
+        for _ in 0..amount(80, 8_640) {
+            took.push(scrape().await.0);
+        }
+        let grown = process.usage().rss_bytes.saturating_sub(before);
+        let series = scrape().await.1.samples().len();
+        took.sort();
+        // Most of them wait for a core on a busy machine; what a scrape takes shows in the quickest.
+        let (name, quickest, median) = (process.name(), took[0], took[took.len() / 2]);
+        println!("{name}: {series} series, {quickest:?}, median {median:?}, {grown} bytes more");
+        assert!(series <= SERIES_MAX, "{name}: {series} series");
+        assert!(
+            quickest <= Duration::from_millis(50),
+            "{name}: {quickest:?}"
+        );
+        assert!(grown <= 4 * 1024 * 1024, "{name}: {grown} bytes more");
+    }
 }

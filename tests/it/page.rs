@@ -10,10 +10,11 @@ use hook_testkit::{
     db::TestDb,
     sink::{Sink, answer::Answer},
     stack::Stack,
+    wait::wait_for,
 };
 use serde_json::{Value, json};
 
-use crate::kit::{LIMIT, attempts, target};
+use crate::kit::{LIMIT, attempts, target, wait_state};
 
 /// A name and an answer that would do harm if anything took them for HTML.
 const HOSTILE: &str =
@@ -226,6 +227,7 @@ async fn every_action_does_what_it_says() {
         "{asked}"
     );
     shown.wait_text("replayed 3 jobs").await;
+    shown.keep_picture("replayed").await;
     assert_eq!(target(&stack, &hostile).await["waiting"], 3);
     shown.screen("next").await;
     shown.wait_text("waits until it is resumed").await;
@@ -254,6 +256,55 @@ async fn every_action_does_what_it_says() {
     shown.click(&format!("replay {HOSTILE}")).await;
     assert!(shown.confirm(&[]).await.contains("Replay"));
     shown.wait_text("replayed ").await;
+    assert_eq!(shown.page.complaints(), [] as [String; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_target_that_is_held_says_why_and_is_probed_at_a_click() {
+    let db = TestDb::new().await;
+    let sink = Sink::start(500).await;
+    let stack = Stack::builder(&db.url())
+        .set("HOOK_HOLD_FAILURES", 3)
+        .set("HOOK_HOLD_AFTER", "200ms")
+        .set("HOOK_PROBE_INTERVAL_MIN", "30m")
+        .set("HOOK_PROBE_INTERVAL_MAX", "30m")
+        .set("HOOK_RETRY_SCHEDULE", "100ms")
+        .set("HOOK_MAX_ATTEMPTS", 100)
+        .start()
+        .await;
+    for _ in 0..5 {
+        let job = json!({"url": sink.url("/"), "target": "down.test"});
+        stack.enqueue_id(&job).await;
+    }
+    wait_state(&stack, "down.test", "held").await;
+    let running = async || target(&stack, "down.test").await["running"].clone();
+    wait_for(LIMIT, running, |running| *running == 0).await;
+    let mut shown = Shown::open(&stack).await;
+    for look in [Look::Phone, Look::Dark, Look::Light] {
+        shown.page.look(look).await;
+        shown.screen("targets/down.test").await;
+        shown.wait_text("next probe").await;
+        shown
+            .keep_picture(&format!("held-{look:?}").to_lowercase())
+            .await;
+    }
+    // The probe finds it as it was.
+    let before = sink.request_count();
+    let next = async || target(&stack, "down.test").await["next_probe_at"].to_string();
+    let first = next().await;
+    shown.click("probe down.test").await;
+    sink.wait_requests(before + 1, LIMIT).await;
+    // The worker says a second later when the next one goes out.
+    wait_for(LIMIT, next, |next| *next > first).await;
+    assert_eq!(sink.request_count(), before + 1);
+    assert_eq!(target(&stack, "down.test").await["state"], "held");
+    // It is well again, which the page sees on its own once a probe has.
+    sink.set_script(200);
+    let offered = |offered: bool| format!("!!({}) === {offered}", key("probe down.test"));
+    shown.page.wait(&offered(true)).await;
+    shown.click("probe down.test").await;
+    shown.page.wait(&offered(false)).await;
+    assert_ne!(target(&stack, "down.test").await["state"], "held");
     assert_eq!(shown.page.complaints(), [] as [String; 0]);
 }
 

@@ -1,11 +1,12 @@
-//! What people look at reads a bounded part of large tables, once autovacuum has analysed them.
+//! What people look at reads a bounded part of large tables, once autovacuum has analysed them; what
+//! they ask about one job, and what they change, finds it by an index even before.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use hook_common::{
     db::Db,
-    job::{QueueName, Status},
-    queue::{JobFilter, Queue, TargetOrder},
+    job::{JobId, QueueName, Status},
+    queue::{JobFilter, NewReplay, Queue, TargetChange, TargetOrder},
     target::Target,
 };
 use sqlx::{Executor as _, PgPool, postgres::PgPoolOptions};
@@ -183,6 +184,136 @@ async fn jobs_are_listed(looks: &Looks) {
                     .list(&jobs(status, target, of), None, 50)
                     .await
                     .unwrap();
+            })
+            .await;
+    }
+}
+
+/// Jobs that wait, have failed and were delivered, a third of them each, and some that run, with their
+/// attempts; as large as jobs are, so that a scan costs more than any index. Leases have no index by job: there are
+/// never more than slots.
+const FILL_JOBS: &str = "
+    INSERT INTO hook.target (shard, target_id, name)
+    SELECT 0, hook.target_id('t' || n), 't' || n FROM generate_series(0, 9999) AS n;
+    INSERT INTO hook.target_total (shard, target_id, delivered, retryable, permanent, duration_ms, ended_at)
+    SELECT 0, hook.target_id('t' || n), 1, 1, 0, 1, now() FROM generate_series(0, 9999) AS n;
+    INSERT INTO hook.job (shard, bucket, job_id, created_at, target_id, target, url, body)
+    SELECT 0, n % 2 - 1, hook.new_job_id(n), now(), hook.target_id('t' || n % 40), 't' || n % 40, 'http://a.example/',
+        convert_to(repeat('x', 1500), 'UTF8')
+    FROM generate_series(1, 16000) AS n;
+    INSERT INTO hook.attempt (shard, bucket, job_id, target_id, fence, attempt, started_at, duration_ms, outcome,
+        error_kind, worker, response_excerpt)
+    SELECT 0, bucket, job_id, target_id, 1, 1, now(), 1, 1, 1, 'w', convert_to(repeat('x', 1500), 'UTF8') FROM hook.job;
+    WITH n AS (
+        SELECT *, CASE WHEN n <= 200 THEN 1 ELSE ('{0,2,3}'::int[])[1 + n % 3] END AS of
+        FROM (SELECT *, row_number() OVER (ORDER BY job_id) AS n FROM hook.job) AS jobs
+    ), waiting AS (
+        INSERT INTO hook.ready (shard, tier, target_id, run_at, job_id, bucket, fence)
+        SELECT 0, 1, target_id, now() + interval '1 hour', job_id, bucket, 1 FROM n WHERE of = 0
+    ), running AS (
+        INSERT INTO hook.lease (shard, tier, target_id, run_at, job_id, bucket, fence, attempt, leased_at,
+            leased_until, worker)
+        SELECT 0, 1, target_id, now(), job_id, bucket, 2, 2, now(), now() + interval '1 hour', 'w'
+        FROM n WHERE of = 1
+    )
+    INSERT INTO hook.finished (shard, bucket, tier, job_id, target_id, finished_at, status, fence, attempt, outcome,
+        error_kind, duration_ms, started_at, worker, response_excerpt)
+    SELECT 0, bucket, 1, job_id, target_id, now(), of, 2, 2, 2 * (of - 2), 0, 1, now(), 'w',
+        convert_to(repeat('x', 1500), 'UTF8')
+    FROM n WHERE of > 1";
+
+/// Ids of some jobs with this number, as `FILL_JOBS` has made them.
+async fn ids(pool: &PgPool, table: &str) -> Vec<JobId> {
+    let ids: Vec<uuid::Uuid> = sqlx::query_scalar(match table {
+        "ready" => "SELECT job_id FROM hook.ready ORDER BY job_id LIMIT 10",
+        "lease" => "SELECT job_id FROM hook.lease ORDER BY job_id LIMIT 10",
+        _ => "SELECT job_id FROM hook.finished WHERE status = 3 ORDER BY job_id LIMIT 10",
+    })
+    .fetch_all(pool)
+    .await
+    .unwrap();
+    ids.into_iter().map(JobId).collect()
+}
+
+/// Tables that are empty and will not be analysed.
+async fn never_analysed() -> Looks {
+    let kit = Kit::new().await;
+    let pool = PgPoolOptions::new().max_connections(1);
+    let pool = pool.connect(&kit.url()).await.unwrap();
+    pool.execute(
+        "DO $$ DECLARE name text; BEGIN
+            FOR name IN SELECT oid::regclass FROM pg_class
+                WHERE relnamespace = 'hook'::regnamespace AND relkind = 'r'
+            LOOP EXECUTE format('ALTER TABLE %s SET (autovacuum_enabled = off)', name); END LOOP;
+        END $$",
+    )
+    .await
+    .unwrap();
+    Looks {
+        queue: Queue::new(Db::around(pool.clone())),
+        pool,
+        _kit: kit,
+    }
+}
+
+#[tokio::test]
+async fn what_is_asked_of_a_job_and_changed_is_found_by_an_index_in_tables_never_analysed() {
+    let looks = never_analysed().await;
+    let target = Target::new("t1").unwrap();
+    for mode in ["force_custom_plan", "force_generic_plan", "auto"] {
+        let set = sqlx::query("SELECT set_config('plan_cache_mode', $1, false)").bind(mode);
+        set.execute(&looks.pool).await.unwrap();
+        let (queue, pool) = (&looks.queue, &looks.pool);
+        if mode == "force_custom_plan" {
+            pool.execute(FILL_JOBS).await.unwrap();
+        }
+        let (waiting, running) = (ids(pool, "ready").await, ids(pool, "lease").await);
+        let failed = ids(pool, "finished").await;
+        for id in [waiting[0], running[0], failed[0]] {
+            looks
+                .check(&format!("{mode}: a job"), &[], async {
+                    assert!(queue.job(id, true).await.unwrap().is_some());
+                    assert!(!queue.attempts(id).await.unwrap().is_empty());
+                })
+                .await;
+        }
+        looks
+            .check(&format!("{mode}: cancel"), &[], async {
+                assert!(queue.cancel(waiting[1]).await.unwrap());
+            })
+            .await;
+        looks
+            .check(&format!("{mode}: retry"), &[], async {
+                assert!(queue.retry(failed[1]).await.unwrap());
+            })
+            .await;
+        looks
+            .check(&format!("{mode}: settings of a target"), &[], async {
+                queue.probe_now(&target).await.unwrap();
+                let change = TargetChange::default();
+                queue.change_target(&target, &change).await.unwrap();
+            })
+            .await;
+        // A batch of a replay looks at 2000 jobs at most.
+        let walked = ["finished", "job_kept", "job_0"].map(|table| (table, 2_500));
+        looks
+            .check(&format!("{mode}: a replay"), &walked, async {
+                let filter = jobs(Some(Status::Failed), None, None);
+                let wanted = NewReplay {
+                    filter: &filter,
+                    error_kind: None,
+                    limit: 20,
+                    rate_per_second: 20,
+                    requested_by: None,
+                    key: None,
+                };
+                queue.start_replay(&wanted).await.unwrap();
+                for _ in 0..2 {
+                    for work in queue.replay_work(MINUTE).await.unwrap() {
+                        queue.replay_step(&work).await.unwrap();
+                    }
+                }
+                assert_eq!(queue.replays(None, 1).await.unwrap()[0].done, 20);
             })
             .await;
     }
