@@ -126,6 +126,8 @@ pub struct Attempt {
     pub ended: Duration,
     /// What it came to.
     pub outcome: Outcome,
+    /// The status that its worker saw.
+    pub status: Option<u16>,
 }
 
 /// What an attempt came to.

@@ -162,11 +162,19 @@ impl History {
         }
     }
 
-    /// The pause after a failure as the receiver saw it, by its clock alone. What it answered comes
+    /// The pause after an answer that its worker saw, by the receiver's clock alone: the answer comes
     /// before the end of the attempt, so that no fault and no busy machine makes the pause shorter.
     fn check_backoff(&self, job: &Job, received: &[&Delivery], breaches: &mut Vec<Breach>) {
-        let failed = |delivery: &&&Delivery| delivery.status.is_some() && !was_taken(delivery);
-        for before in received.iter().filter(failed) {
+        let seen = |delivery: &&&Delivery| {
+            let mut attempts = job.attempts.iter();
+            attempts.any(|one| {
+                one.attempt == delivery.attempt
+                    && one.outcome == Outcome::Retryable
+                    && one.status.is_some()
+                    && one.status == delivery.status
+            })
+        };
+        for before in received.iter().filter(seen) {
             let too_soon = |after: &&Delivery| {
                 after.attempt == before.attempt + 1
                     && after.begun < before.begun + self.limits.backoff_min

@@ -13,6 +13,12 @@ fn attempt(attempt: u32, begun: u64, ended: u64, outcome: Outcome) -> Attempt {
         begun: at(begun),
         ended: at(ended),
         outcome,
+        status: match outcome {
+            Outcome::Delivered => Some(200),
+            Outcome::Retryable => Some(503),
+            Outcome::Permanent => Some(410),
+            Outcome::Lost => None,
+        },
     }
 }
 
@@ -65,9 +71,9 @@ fn good() -> History {
             delivery("retried", 2, 3_000, 204),
             delivery("orphan", 1, 10_100, 200),
             delivery("orphan", 2, 13_000, 200),
-            delivery("given-up", 1, 100, 500),
-            delivery("given-up", 2, 3_000, 500),
-            delivery("given-up", 3, 6_000, 500),
+            delivery("given-up", 1, 100, 503),
+            delivery("given-up", 2, 3_000, 503),
+            delivery("given-up", 3, 6_000, 503),
             delivery("unknown", 1, 100, 200),
         ],
         jobs: good_jobs(),

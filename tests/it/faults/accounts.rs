@@ -228,8 +228,17 @@ async fn outcome(request: reqwest::RequestBuilder) -> Option<Answer> {
     }
 }
 
-/// An attempt as it is stored: job, number, fence, begin, milliseconds, outcome, error kind.
-type AttemptRow = (String, i32, i64, DateTime<Utc>, i32, i16, Option<i16>);
+/// An attempt as it is stored: job, number, fence, begin, milliseconds, outcome, error kind, status.
+type AttemptRow = (
+    String,
+    i32,
+    i64,
+    DateTime<Utc>,
+    i32,
+    i16,
+    Option<i16>,
+    Option<i16>,
+);
 
 /// A job as it is stored: id, key, digest, status, end, attempts; the last three once it is final.
 type JobRow = (
@@ -244,16 +253,18 @@ type JobRow = (
 /// What the database holds, and what the product counted.
 pub(crate) async fn jobs_and_counts(run: &Run, pool: &PgPool) -> (Vec<Job>, Counts) {
     let rows: Vec<AttemptRow> = sqlx::query_as(
-        "SELECT job_id::text, attempt, fence, started_at::timestamptz, duration_ms, outcome, error_kind FROM hook.attempt
+        "SELECT job_id::text, attempt, fence, started_at::timestamptz, duration_ms, outcome, error_kind,
+            response_status FROM hook.attempt
         UNION ALL
-        SELECT job_id::text, attempt, fence, started_at::timestamptz, duration_ms, outcome, error_kind FROM hook.finished
+        SELECT job_id::text, attempt, fence, started_at::timestamptz, duration_ms, outcome, error_kind,
+            response_status FROM hook.finished
         WHERE started_at IS NOT NULL",
     )
     .fetch_all(pool)
     .await
     .expect("attempts can be read");
     let mut attempts: HashMap<String, Vec<Attempt>> = HashMap::new();
-    for (id, attempt, fence, started_at, ms, outcome, error_kind) in rows {
+    for (id, attempt, fence, started_at, ms, outcome, error_kind, status) in rows {
         let begun = run.at_postgres(started_at);
         attempts.entry(id).or_default().push(Attempt {
             attempt: u32::try_from(attempt).expect("it is small"),
@@ -267,6 +278,7 @@ pub(crate) async fn jobs_and_counts(run: &Run, pool: &PgPool) -> (Vec<Job>, Coun
                 (2, _) => Outcome::Permanent,
                 other => panic!("outcome {other:?}"),
             },
+            status: status.map(|status| u16::try_from(status).expect("it is a status")),
         });
     }
     let rows: Vec<JobRow> = sqlx::query_as(
