@@ -67,13 +67,14 @@ pub enum Patience {
 }
 
 // Closing comes first by the data flow from `closed`: two open buckets, even for the time of one
-// row, would break the index that allows one.
+// row, would break the index that allows one. Whether the bucket holds a job is asked by a subquery
+// that ends at the first in the order of an index: EXISTS becomes a join, which reads all jobs there are.
 const ROTATE: &str = "-- rotate
 WITH old AS MATERIALIZED (
     SELECT b.bucket FROM hook.bucket AS b
     WHERE b.shard = $1 AND b.opened_at IS NOT NULL AND b.closed_at IS NULL
         AND b.opened_at <= now() - $2::bigint * interval '1 millisecond'
-        AND EXISTS (SELECT FROM hook.job AS j WHERE j.bucket = b.bucket)
+        AND (SELECT true FROM hook.job AS j WHERE j.shard = $1 AND j.bucket = b.bucket ORDER BY j.job_id LIMIT 1)
         AND EXISTS (SELECT FROM hook.bucket AS n
             WHERE n.shard = $1 AND n.bucket = (b.bucket + 1) % 8 AND n.opened_at IS NULL)
     FOR UPDATE OF b SKIP LOCKED

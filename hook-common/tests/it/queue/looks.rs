@@ -294,6 +294,11 @@ async fn what_is_asked_of_a_job_and_changed_is_found_by_an_index_in_tables_never
                 queue.change_target(&target, &change).await.unwrap();
             })
             .await;
+        looks
+            .check(&format!("{mode}: the next bucket"), &[], async {
+                queue.rotate(Duration::ZERO).await.unwrap();
+            })
+            .await;
         // A batch of a replay looks at 2000 jobs at most.
         let walked = ["finished", "job_kept", "job_0"].map(|table| (table, 2_500));
         looks
