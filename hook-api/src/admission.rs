@@ -197,6 +197,9 @@ impl Admission {
         if self.stop.is_draining() {
             return Err(Refusal::draining());
         }
+        if self.readiness.postgres_refuses() {
+            return Err(Refusal::database_unavailable());
+        }
         if self.readiness.is_ready() {
             return Ok(());
         }

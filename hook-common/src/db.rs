@@ -11,6 +11,7 @@
 //! side travel as start-up options and are given up where a pooler refuses them.
 
 use std::{
+    io::ErrorKind,
     sync::{Arc, Mutex, PoisonError, RwLock},
     time::Duration,
 };
@@ -20,7 +21,7 @@ use sqlx::{
     pool::PoolConnection,
     postgres::{PgConnectOptions, PgPoolOptions},
 };
-use tokio::time::Instant;
+use tokio::{sync::Notify, time::Instant};
 use tracing::warn;
 
 use crate::{
@@ -71,6 +72,8 @@ struct Inner {
     pooled: bool,
     readiness: Option<Readiness>,
     rebuilt: Mutex<Option<Instant>>,
+    /// A connection broke or could not be opened.
+    alarm: Notify,
 }
 
 /// Why a pool is thrown away.
@@ -142,6 +145,7 @@ impl Db {
             pooled,
             readiness: Some(readiness),
             rebuilt: Mutex::default(),
+            alarm: Notify::new(),
         }))
     }
 
@@ -156,6 +160,7 @@ impl Db {
             pooled: false,
             readiness: None,
             rebuilt: Mutex::default(),
+            alarm: Notify::new(),
         })
     }
 
@@ -182,7 +187,14 @@ impl Db {
     /// Dropped while waiting, it holds nothing.
     pub async fn acquire(&self) -> Result<PoolConnection<Postgres>, Fault> {
         loop {
-            let error = match self.pool().acquire().await {
+            let pool = self.pool();
+            let acquired = tokio::select! {
+                biased;
+                acquired = pool.acquire() => acquired,
+                // The pool would knock until its timeout.
+                () = self.refusal() => Err(std::io::Error::from(ErrorKind::ConnectionRefused).into()),
+            };
+            let error = match acquired {
                 Ok(connection) => return Ok(connection),
                 // The pool was replaced while we waited in its line: join the new one.
                 Err(sqlx::Error::PoolClosed) if !self.pool().is_closed() => continue,
@@ -271,6 +283,14 @@ impl Db {
         }
     }
 
+    /// Returns once it is known that Postgres refuses connections.
+    async fn refusal(&self) {
+        match self.readiness() {
+            Some(readiness) => readiness.postgres_refusal().await,
+            None => std::future::pending().await,
+        }
+    }
+
     fn readiness(&self) -> Option<&Readiness> {
         self.inner.readiness.as_ref()
     }
@@ -284,6 +304,7 @@ impl Db {
             && let Some(readiness) = self.readiness()
         {
             readiness.postgres_away(fault::in_short(error));
+            self.inner.alarm.notify_one();
         }
     }
 

@@ -4,14 +4,15 @@
 //! while a new connection works, or what comes out does not write. A pool whose connections are
 //! all busy in Postgres is left alone: throwing it away would only add to their number.
 //! Readiness is fed by a second look, which also needs the queue's tables to be there and not
-//! locked away.
+//! locked away. A third one follows each broken connection: while Postgres refuses new ones, nobody
+//! has to wait for the pool to find out.
 
-use std::time::Duration;
+use std::{io::ErrorKind, time::Duration};
 
 use sqlx::{PgConnection, Postgres, pool::PoolConnection};
 use tokio::time::Instant;
 
-use super::{ACQUIRE_TIMEOUT, Db, Reason, connect, startup::is_writable};
+use super::{ACQUIRE_TIMEOUT, Db, Fault, Reason, connect, startup::is_writable};
 use crate::{
     lifecycle::{Stop, within},
     metrics::process::{
@@ -23,6 +24,9 @@ use crate::{
 
 /// From one look to the next.
 const EVERY: Duration = Duration::from_secs(1);
+/// From one knock to the next while Postgres refuses connections; also after an alarm that was none,
+/// since connections may break one by one.
+const KNOCK_EVERY: Duration = Duration::from_millis(250);
 /// A look that takes longer has seen nothing.
 const LOOK_LIMIT: Duration = Duration::from_secs(1);
 /// Tables that are locked for longer give their connection back to Postgres.
@@ -46,7 +50,8 @@ impl Db {
         let looks = async {
             let pool = Box::pin(self.watch_pool(stop));
             let tables = Box::pin(self.watch_tables(stop));
-            tokio::join!(pool, tables)
+            let alarms = Box::pin(self.watch_alarms(stop));
+            tokio::join!(pool, tables, alarms)
         };
         stop.unless_aborting(looks).await;
     }
@@ -86,6 +91,27 @@ impl Db {
                 }
             }
             stop.pause_until_abort(EVERY).await;
+        }
+    }
+
+    /// Knocks at Postgres when a connection broke, and on until it is opened.
+    async fn watch_alarms(&self, stop: &Stop) {
+        let Some(readiness) = self.readiness() else {
+            return;
+        };
+        loop {
+            self.inner.alarm.notified().await;
+            let options = self.pool().connect_options();
+            loop {
+                let knocked = connect(&options).await;
+                let refuses = knocked.as_ref().is_err_and(refuses);
+                readiness.set_postgres_refuses(refuses);
+                drop(knocked);
+                stop.pause_until_abort(KNOCK_EVERY).await;
+                if !refuses {
+                    break;
+                }
+            }
         }
     }
 
@@ -165,6 +191,15 @@ impl Db {
         let near = self.readiness().is_some_and(Readiness::postgres_is_near);
         DB_UP.gauge(&[name]).set(if near { 1.0 } else { 0.0 });
     }
+}
+
+/// Whether this says that nobody is let in: nobody listens, or what listens hangs up, or the server
+/// starts or stops. Silence says nothing.
+fn refuses(error: &sqlx::Error) -> bool {
+    if let sqlx::Error::Io(error) = error {
+        return error.kind() != ErrorKind::TimedOut;
+    }
+    Fault::of(error) == Fault::Unreachable
 }
 
 /// Whether the server writes; needs every table of the hot path, and reads no row of any.

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::Instant;
+use tokio::{sync::watch, time::Instant};
 
 use crate::lifecycle::Stop;
 
@@ -31,6 +31,8 @@ struct State {
     /// Milliseconds since `begun` plus one; 0 means never.
     postgres_seen: AtomicU64,
     postgres_fault: Mutex<Option<String>>,
+    /// Postgres takes no connections, as the last attempt to open one was told at once.
+    postgres_refuses: watch::Sender<bool>,
 }
 
 impl Readiness {
@@ -49,6 +51,7 @@ impl Readiness {
                 conditions: Mutex::default(),
                 postgres_seen: AtomicU64::new(0),
                 postgres_fault: Mutex::default(),
+                postgres_refuses: watch::Sender::new(false),
             }),
             stop,
         };
@@ -90,6 +93,28 @@ impl Readiness {
     /// Says why Postgres could not be asked; shown once it has been silent for too long.
     pub fn postgres_away(&self, reason: impl Into<String>) {
         *lock(&self.state.postgres_fault) = Some(reason.into());
+    }
+
+    /// Says whether Postgres refuses connections. It takes no readiness away before the silence
+    /// has lasted, but what needs Postgres need not wait for it.
+    pub fn set_postgres_refuses(&self, refuses: bool) {
+        self.state.postgres_refuses.send_replace(refuses);
+    }
+
+    /// Whether Postgres refuses connections.
+    #[must_use]
+    pub fn postgres_refuses(&self) -> bool {
+        *self.state.postgres_refuses.borrow()
+    }
+
+    /// Returns once Postgres refuses connections.
+    ///
+    /// # Cancel safety
+    /// Dropped while waiting, it has done nothing.
+    pub async fn postgres_refusal(&self) {
+        let mut refuses = self.state.postgres_refuses.subscribe();
+        // The sender lives as long as `self`.
+        drop(refuses.wait_for(|refuses| *refuses).await);
     }
 
     /// How long Postgres has been silent; `None` before it was first seen.

@@ -111,12 +111,17 @@ async fn pg_05_statements_work_again_soon_after_a_restart() {
             database.stop_server().await;
         }
         until(SECOND * 10, async || !works(&way).await).await;
-        until(SECOND * 10, async || !way.readiness.is_ready()).await;
+        // The first broken connection is enough; readiness may last a little longer.
+        until(SECOND * 10, async || way.readiness.postgres_refuses()).await;
+        let begun = Instant::now();
         let fault = way.db.acquire().await.unwrap_err();
         assert_eq!(fault, Fault::Unreachable);
+        assert!(begun.elapsed() < SECOND, "it waited for the pool");
+        until(SECOND * 10, async || !way.readiness.is_ready()).await;
         database.start_server().await;
         let took = back_after(&way, SECOND * 10).await;
         assert!(took < SECOND * 5, "{took:?}");
+        until(SECOND * 5, async || !way.readiness.postgres_refuses()).await;
         until(SECOND * 5, async || way.readiness.is_ready()).await;
     }
 }
