@@ -10,6 +10,9 @@ use std::time::Duration;
 /// How long to pause between two looks at a condition.
 const STEP: Duration = Duration::from_millis(10);
 
+/// How long a program may be busy being written.
+const BUSY_LIMIT: Duration = Duration::from_secs(5);
+
 /// Looks at `condition` until it holds; false when it still does not after `limit`.
 #[expect(
     clippy::disallowed_types,
@@ -43,13 +46,32 @@ pub(crate) fn wait_for_exit(child: &mut Child, limit: Duration) -> bool {
     wait_until(limit, || !matches!(child.try_wait(), Ok(None)))
 }
 
+/// Starts a command whose program may have been written just now. A process that another thread is
+/// starting at that moment still has the file open, and until it runs its own program Linux refuses.
+fn spawn(command: &mut Command) -> io::Result<Child> {
+    let is_busy = |spawned: &io::Result<Child>| {
+        spawned
+            .as_ref()
+            .is_err_and(|error| error.kind() == io::ErrorKind::ExecutableFileBusy)
+    };
+    let mut spawned = command.spawn();
+    wait_until(BUSY_LIMIT, || {
+        let busy = is_busy(&spawned);
+        if busy {
+            spawned = command.spawn();
+        }
+        !busy
+    });
+    spawned
+}
+
 /// Runs a command that prints little, and kills it when it takes longer than `limit`.
 pub(crate) fn output_within(command: &mut Command, limit: Duration) -> io::Result<Output> {
-    let mut child = command
+    command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()?;
+        .stderr(Stdio::piped());
+    let mut child = spawn(command)?;
     if !wait_for_exit(&mut child, limit) {
         child.kill()?;
         child.wait()?;
