@@ -10,8 +10,8 @@
 //! - no target holds more slots than its cap and its window, except lent ones: idle slots, never
 //!   the last quarter, lent to a target whose attempts end quickly while nobody else can use them;
 //! - targets that are not proven, or whose running attempts seem to hang, or that are penalised,
-//!   share at most three quarters of the slots, so that proven ones always find a free slot
-//!   however many targets turn out to hang;
+//!   share at most three quarters of the slots, so that proven ones find a free slot; and when half
+//!   of the slots are theirs, any other target gets one slot at a time in the last quarter;
 //! - penalised targets get at most a fifth of the slots while healthy jobs wait, at most half
 //!   otherwise, and always a sixteenth, so that they hold a twentieth also between two picks; one
 //!   pick in eight begins with the worst of them;
@@ -56,6 +56,9 @@ const RETRY_SHARE: f64 = 0.1;
 
 /// One in so many picks begins with the worst of the penalised targets.
 const WORST_FIRST_EVERY: usize = 8;
+
+/// Penalised targets get one slot in so many before anybody else.
+const FLOOR_TURNS: usize = 16;
 
 /// Jobs of one target in one dequeue. More would make the statement longer, and every job behind it
 /// wait for that, without more deliveries: a target that has more is asked again at once.
@@ -112,6 +115,7 @@ pub(crate) struct Heads {
     asked: [usize; 3],
     retry_credit: f64,
     penalised_turn: usize,
+    floor_turn: usize,
 }
 
 /// Targets of one level and class that wait to be served.
@@ -155,6 +159,7 @@ impl Heads {
             asked: [0; 3],
             retry_credit: 0.0,
             penalised_turn: 0,
+            floor_turn: 0,
         }
     }
 

@@ -50,6 +50,8 @@ pub(super) struct Entry {
     pub(super) waits_in: [Option<usize>; 2],
     pub(super) lendable: bool,
     pub(super) stalled: bool,
+    /// With both lines of first tries due and one job to ask for, the other one is asked next.
+    pub(super) other_first: bool,
     /// Its heads that a dequeue under way asks for.
     pub(super) asked: u8,
     pub(super) wakes: u64,
@@ -203,4 +205,10 @@ pub(super) const fn tier_index(tier: Tier) -> usize {
 /// One part in `parts` of the slots, rounded up.
 pub(super) const fn share(slots: usize, parts: usize) -> usize {
     slots.div_ceil(parts)
+}
+
+/// The slots without the last quarter, which is at least one slot if there are two.
+pub(super) const fn without_last_quarter(slots: usize) -> usize {
+    let most = slots - share(slots, 4);
+    if most == 0 { 1 } else { most }
 }

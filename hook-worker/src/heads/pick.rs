@@ -5,8 +5,8 @@ use std::time::Duration;
 use hook_common::{job::Tier, queue::Head, target::TargetId};
 
 use super::{
-    Heads, LEVELS, Pick, RETRY_SHARE, TARGET_TAKE_MAX, WORST_FIRST_EVERY,
-    entry::{Class, Standing, share, tier_index},
+    FLOOR_TURNS, Heads, LEVELS, Pick, RETRY_SHARE, TARGET_TAKE_MAX, WORST_FIRST_EVERY,
+    entry::{Class, Standing, share, tier_index, without_last_quarter},
 };
 
 /// A pick that is being made.
@@ -58,7 +58,8 @@ impl Heads {
         };
 
         let penalised = self.in_flight[Standing::Penalised as usize];
-        let floor = share(self.settings.slots, 16)
+        let floor = self
+            .floor()
             .saturating_sub(penalised + self.asked[Standing::Penalised as usize]);
         picking.within(floor, |picking| self.pick_penalised(picking));
         self.pick_retry_share(&mut picking);
@@ -73,6 +74,17 @@ impl Heads {
         picking.within(ceiling, |picking| self.pick_penalised(picking));
         self.note_asked(&picking.picks);
         picking.picks
+    }
+
+    /// Slots that penalised targets get before anybody else: a sixteenth. Where that is less than
+    /// half a slot, it is one slot in some of the picks.
+    fn floor(&mut self) -> usize {
+        let slots = self.settings.slots;
+        if slots >= FLOOR_TURNS / 2 || !self.healthy_wait() {
+            return share(slots, FLOOR_TURNS);
+        }
+        self.floor_turn = (self.floor_turn + slots) % FLOOR_TURNS;
+        usize::from(self.floor_turn < slots)
     }
 
     /// Notes that a dequeue asks for these.
@@ -92,7 +104,7 @@ impl Heads {
             .map(|standing| self.in_flight[standing as usize])
             .iter()
             .sum();
-        let room = share(self.settings.slots * 3, 4).saturating_sub(held);
+        let room = without_last_quarter(self.settings.slots).saturating_sub(held);
         for _ in 0..room.min(limit) {
             let Some(target_id) = self.stalled.pop_front() else {
                 return;
@@ -210,19 +222,38 @@ impl Heads {
             .room(&self.settings, picking.now)
             .min(TARGET_TAKE_MAX)
             .saturating_sub(asked);
-        if entry.standing(picking.now) != Standing::Unproven {
-            return room;
+        match entry.standing(picking.now) {
+            Standing::Unproven => room.min(self.room_beside_proven(picking)),
+            // Many targets seem to hang. Any other may be the next one: it gets one slot at a time,
+            // which is enough to answer.
+            Standing::Proven if self.is_tight(picking) => {
+                room.min(1_usize.saturating_sub(entry.health.in_flight() + asked))
+            }
+            Standing::Proven | Standing::Penalised => room,
         }
-        room.min(self.room_beside_proven(picking))
     }
 
-    /// Slots that targets which are not proven may still take: never the last quarter.
-    fn room_beside_proven(&self, picking: &Picking) -> usize {
+    /// True if the last quarter of the slots is being used, and half of all by targets that are not
+    /// proven.
+    fn is_tight(&self, picking: &Picking) -> bool {
+        let slots = self.settings.slots;
+        let promised: usize = picking.promised.iter().sum();
+        self.in_flight() + promised >= without_last_quarter(slots)
+            && self.others_hold(picking) >= share(slots, 2)
+    }
+
+    /// Slots of targets that are not proven.
+    fn others_hold(&self, picking: &Picking) -> usize {
         let others = [Standing::Unproven, Standing::Penalised];
         let held = others.map(|standing| {
             self.in_flight[standing as usize] + picking.promised[standing as usize]
         });
-        share(self.settings.slots * 3, 4).saturating_sub(held.iter().sum())
+        held.iter().sum()
+    }
+
+    /// Slots that targets which are not proven may still take: never the last quarter.
+    fn room_beside_proven(&self, picking: &Picking) -> usize {
+        without_last_quarter(self.settings.slots).saturating_sub(self.others_hold(picking))
     }
 
     /// Lends idle slots, but for the last quarter, to targets that have reached their cap.
@@ -231,7 +262,8 @@ impl Heads {
             return;
         }
         let promised: usize = picking.promised.iter().sum();
-        let room = (share(self.settings.slots * 3, 4)).saturating_sub(self.in_flight() + promised);
+        let room =
+            without_last_quarter(self.settings.slots).saturating_sub(self.in_flight() + promised);
         picking.within(room, |picking| {
             let waiting = self.lendable.len();
             for served in 0..waiting {
@@ -286,37 +318,44 @@ impl Heads {
         }
     }
 
-    /// Adds the due heads of a class to the pick.
+    /// Adds the due heads of a class to the pick, `take` jobs in all.
     fn ask(&mut self, target_id: TargetId, class: Class, take: usize, picking: &mut Picking) {
-        let Some(entry) = self.targets.get(&target_id) else {
+        let Some(entry) = self.targets.get_mut(&target_id) else {
             return;
         };
-        let mut take = take.min(picking.left);
-        for tier in class.tiers() {
-            let line = entry.lines[tier_index(*tier)];
+        let standing = entry.standing(picking.now);
+        // A head may not be asked twice in one dequeue; the floor may have asked already.
+        let is_due = |tier: &Tier| {
             let asked = |pick: &Pick| pick.head.target_id == target_id && pick.head.tier == *tier;
-            let due = line.due.is_some_and(|due| due <= picking.now);
-            // A head may not be asked twice in one dequeue; the floor may have asked already.
-            if take == 0 || !due || picking.picks.iter().any(asked) {
-                continue;
+            let line = entry.lines[tier_index(*tier)];
+            line.due.is_some_and(|due| due <= picking.now) && !picking.picks.iter().any(asked)
+        };
+        let mut due: Vec<Tier> = class.tiers().iter().copied().filter(is_due).collect();
+        if due.len() > 1 {
+            if entry.other_first {
+                due.reverse();
+            }
+            entry.other_first = !entry.other_first;
+        }
+        let mut left = take.min(picking.left);
+        for (index, tier) in due.iter().enumerate() {
+            let take = left.div_ceil(due.len() - index);
+            if take == 0 {
+                return;
             }
             picking.picks.push(Pick {
                 head: Head {
                     target_id,
                     tier: *tier,
                     take: i32::try_from(take).unwrap_or(i32::MAX),
-                    low: line.low,
+                    low: entry.lines[tier_index(*tier)].low,
                 },
                 wakes: entry.wakes,
-                standing: entry.standing(picking.now),
+                standing,
             });
+            left -= take;
             picking.left -= take;
-            picking.promised[entry.standing(picking.now) as usize] += take;
-            take = if matches!(tier, Tier::Primary) {
-                take.min(picking.left)
-            } else {
-                0
-            };
+            picking.promised[standing as usize] += take;
         }
     }
 }

@@ -27,6 +27,8 @@ pub(crate) struct Health {
     good_in_row: u32,
     failures_in_row: u32,
     failing_since: Option<Duration>,
+    /// The end of the last attempt that was not slow and no failure.
+    good_at: Option<Duration>,
     /// It asked not to be called until then.
     asked_until: Option<Duration>,
     circuit: Circuit,
@@ -150,6 +152,9 @@ impl Health {
             }
             Outcome::Delivered | Outcome::Permanent => {
                 let slow = took > settings.slow_after;
+                if !slow {
+                    self.good_at = Some(now);
+                }
                 self.succeeded(slow);
                 if self.congested() {
                     self.window.shrink(settings.target_in_flight_max);
@@ -192,7 +197,8 @@ impl Health {
             let slots = slow as f64;
             self.wasted += slots * since.as_secs_f64() / WASTE_TIME_CONSTANT.as_secs_f64();
             self.raise_level(settings);
-            if crowded && self.good_in_row < GOOD_TO_STEP_DOWN {
+            // Not if others of its attempts end well meanwhile.
+            if crowded && self.oldest_start() >= self.good_at {
                 self.level = self.level.max(1);
             }
         }

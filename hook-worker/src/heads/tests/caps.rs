@@ -121,6 +121,78 @@ fn proven_targets_that_all_hang_at_once_leave_a_quarter_of_the_slots() {
 }
 
 #[test]
+fn while_many_targets_hang_any_other_gets_one_slot_at_a_time_in_the_last_quarter() {
+    let mut world = World::new(64);
+    let say = |world: &mut World, target: &TargetId, said: Directive| {
+        world.heads.direct(*target, said, world.now);
+    };
+    let four = Directive {
+        max_in_flight: Some(4),
+        ..Directive::default()
+    };
+    let paused = Directive {
+        paused: true,
+        ..Directive::default()
+    };
+    let targets: Vec<TargetId> = (0..22).map(|n| world.wake(n)).collect();
+    let (hanging, well) = targets.split_at(12);
+    for target in hanging {
+        say(&mut world, target, four);
+    }
+    for _ in 0..6 {
+        world.saturate();
+        world.now += 5 * MS;
+        for target in &targets {
+            world.end_all(*target, Outcome::Delivered);
+        }
+    }
+    for target in well {
+        say(&mut world, target, paused);
+    }
+    world.saturate();
+    world.pass(SECOND);
+    assert_eq!(world.total(), 48, "all that hang have what they may");
+    for target in well {
+        say(&mut world, target, Directive::default());
+    }
+    world.saturate();
+    let used: Vec<usize> = well.iter().map(|target| world.in_flight(*target)).collect();
+    assert_eq!(used, [1; 10]);
+}
+
+#[test]
+fn both_lines_of_first_tries_together_keep_to_the_room() {
+    let mut world = World::new(64);
+    let target = world.wake(1);
+    world.wake_tier(1, Tier::DegradedFirst);
+    world.saturate();
+    assert_eq!(world.in_flight(target), 4);
+}
+
+#[test]
+fn with_room_for_one_job_both_lines_of_first_tries_have_their_turn() {
+    let mut world = World::new(64);
+    let target = world.wake(1);
+    world.wake_tier(1, Tier::DegradedFirst);
+    let limit = Directive {
+        max_in_flight: Some(1),
+        ..Directive::default()
+    };
+    world.heads.direct(target, limit, world.now);
+    let mut tiers = Vec::new();
+    for _ in 0..4 {
+        let picks = world.heads.pick(50, world.now);
+        assert_eq!(picks.len(), 1, "{picks:?}");
+        tiers.push(picks[0].head.tier);
+        world.lease(picks, 50);
+        world.now += 5 * MS;
+        world.end_all(target, Outcome::Delivered);
+    }
+    let turns = [Tier::Primary, Tier::DegradedFirst];
+    assert_eq!(tiers, [turns, turns].concat());
+}
+
+#[test]
 fn a_pause_stops_and_a_limit_is_kept() {
     let mut world = World::new(64);
     let (paused, limited) = (world.wake(1), world.wake(2));

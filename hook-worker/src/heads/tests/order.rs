@@ -106,6 +106,54 @@ fn penalised_targets_together_keep_to_floor_and_ceiling() {
 }
 
 #[test]
+fn with_few_slots_healthy_targets_are_not_shut_out_by_the_floor() {
+    for slots in 1..8 {
+        let mut world = World::new(slots);
+        let (sick, healthy) = (world.wake(1), world.wake(2));
+        let pin = Directive {
+            penalty_pin: Some(3),
+            ..Directive::default()
+        };
+        world.heads.direct(sick, pin, world.now);
+        let mut served = (0, 0);
+        for _ in 0..200 {
+            world.dequeue(slots);
+            world.now += 5 * MS;
+            served.0 += world.in_flight(sick);
+            served.1 += world.in_flight(healthy);
+            world.end_all(sick, Outcome::Delivered);
+            world.end_all(healthy, Outcome::Delivered);
+        }
+        assert!(served.0 > 0, "{slots} slots: the sick one starves");
+        assert!(served.1 > served.0 * 2, "{slots} slots: {served:?}");
+    }
+}
+
+#[test]
+fn from_two_slots_on_one_is_kept_for_proven_targets() {
+    for slots in 2..8 {
+        let mut world = World::new(slots);
+        for target in 0..20 {
+            world.wake(target);
+        }
+        world.saturate();
+        assert!(world.total() < slots, "{} of {slots}", world.total());
+    }
+}
+
+#[test]
+fn a_proven_target_whose_attempts_all_hang_is_pushed_back_where_slots_are_scarce() {
+    let mut world = World::new(16);
+    let targets: Vec<TargetId> = (0..8).map(|n| world.wake(n)).collect();
+    for target in &targets {
+        world.prove(*target);
+    }
+    world.saturate();
+    world.pass(2 * SECOND);
+    assert_eq!(world.heads.counts(world.now).penalised, 8);
+}
+
+#[test]
 fn every_penalised_target_is_served_again_and_again() {
     let mut world = World::new(100);
     let sick: Vec<TargetId> = (100..160).map(|target| world.wake(target)).collect();
