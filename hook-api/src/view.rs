@@ -77,6 +77,7 @@ pub(crate) struct TargetJson {
     penalty_reasons: Vec<&'static str>,
     failures_in_row: i32,
     next_probe_at: Option<String>,
+    asked_until: Option<String>,
     waiting: i64,
     retries: i64,
     running: i64,
@@ -88,6 +89,7 @@ pub(crate) struct TargetJson {
     last_success_at: Option<String>,
     latency_p50_ms: Option<i32>,
     latency_p95_ms: Option<i32>,
+    unused: bool,
     hours: Vec<RecentHourJson>,
 }
 
@@ -181,7 +183,7 @@ impl TargetHourJson {
 
 impl TargetJson {
     pub(crate) fn new(target: TargetView) -> Self {
-        let reasons = target.penalty_reasons();
+        let (reasons, unused) = (target.penalty_reasons(), target.is_unused());
         let ended = target.hours_delivered.iter().zip(&target.hours_failed);
         let hours = target.hours.iter().zip(ended);
         let hours = hours.map(|(hour, (delivered, failed))| RecentHourJson {
@@ -198,6 +200,8 @@ impl TargetJson {
             penalty_pin: target.penalty_pin,
             failures_in_row: target.failures_in_row,
             next_probe_at: target.next_probe_at.map(time),
+            asked_until: target.asked_until.map(time),
+            unused,
             waiting: target.waiting,
             retries: target.retries,
             running: target.running,

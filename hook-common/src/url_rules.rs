@@ -10,7 +10,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -44,7 +44,8 @@ const INNER_ENDINGS: &[&str] = &[".localhost", ".local", ".internal", ".svc"];
 pub struct CheckedUrl {
     /// The URL in its one spelling, without user info, fragment and trailing dot of the host.
     pub url: String,
-    /// The destination key: the host, an IPv6 address without brackets.
+    /// The destination key: the host, an IPv6 address without brackets, and as the IPv4 address
+    /// that it stands for if it does.
     pub target: Target,
     /// `http` or `https`.
     pub scheme: Scheme,
@@ -116,7 +117,10 @@ pub fn check(text: &str) -> Result<CheckedUrl, Problem> {
     }
     let name = match &host {
         CheckedHost::Name(name) => name.clone(),
-        CheckedHost::Address(_) => bare_host(&url).to_owned(),
+        CheckedHost::Address(address) => match mapped(*address) {
+            Some(address) => address.to_string(),
+            None => bare_host(&url).to_owned(),
+        },
     };
     Ok(CheckedUrl {
         target: Target::new(name).map_err(invalid)?,
@@ -126,6 +130,20 @@ pub fn check(text: &str) -> Result<CheckedUrl, Problem> {
         port,
         basic,
     })
+}
+
+/// The target of the jobs whose URL has this host; it may be given with its port, or as the URL.
+///
+/// # Errors
+/// No job can have such a URL.
+pub fn target_of_host(text: &str) -> Result<Target, Problem> {
+    let url = match text.parse() {
+        _ if text.contains("://") => text.to_owned(),
+        Ok(IpAddr::V6(address)) => format!("http://[{address}]"),
+        _ if text.contains(['/', '\\', '@', '?', '#']) => return Err(invalid("must be a host")),
+        Ok(IpAddr::V4(_)) | Err(_) => format!("http://{text}"),
+    };
+    check(&url).map(|checked| checked.target)
 }
 
 /// Says why a URL that follows the rules must still not be reached, if so.
@@ -288,6 +306,14 @@ fn bare_host(url: &Url) -> &str {
         .unwrap_or_default()
         .trim_start_matches('[')
         .trim_end_matches(']')
+}
+
+/// The IPv4 address that an IPv6 address stands for: both lead to the same receiver.
+fn mapped(address: IpAddr) -> Option<Ipv4Addr> {
+    match address {
+        IpAddr::V4(_) => None,
+        IpAddr::V6(address) => address.to_ipv4_mapped(),
+    }
 }
 
 fn invalid(detail: &'static str) -> Problem {

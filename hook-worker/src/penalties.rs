@@ -221,8 +221,14 @@ impl Penalties {
             .into_iter()
             .filter(differs)
             .map(|target_id| {
-                let found = heads.finding(target_id, now);
-                finding(target_id, found, news.get(&target_id).copied(), now)
+                let mut found = heads.finding(target_id, now);
+                let circuit = news.get(&target_id).copied();
+                // A pause that all know of is not told again: that would undo that a person ended it.
+                let heard = state.directed.get(&target_id);
+                found.asked_until = found.asked_until.filter(|until| {
+                    circuit.is_some() || !heard.is_some_and(|heard| heard.holds(*until))
+                });
+                finding(target_id, found, circuit, now)
             })
             .collect();
         (findings, news, current)

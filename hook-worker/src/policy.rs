@@ -54,6 +54,9 @@ const PROVEN_AFTER: u32 = 4;
 /// stopped answering: until that attempt ends, it counts as unproven.
 const SUSPECT_TIMES: f64 = 8.0;
 
+/// The end of a pause differs by no more than this between those who were told of it.
+const PAUSE_DRIFT: Duration = Duration::from_secs(1);
+
 /// Below this age no running attempt makes a target suspect; less is noise of a busy machine.
 const SUSPECT_AFTER_MIN: Duration = Duration::from_millis(50);
 
@@ -99,7 +102,8 @@ impl Default for Levels {
 
 impl Levels {
     /// What [`Self::parse`] takes.
-    pub(crate) const FORM: &str = "three rising percentages of the slots, as 0.5%,2%,8%";
+    pub(crate) const FORM: &str =
+        "three rising percentages of the slots, above 0% and at most 100%, as 0.5%,2%,8%";
 
     /// However few slots there are, a single slow answer is no level.
     const WASTED_MIN: [f64; LEVEL_MAX as usize] = [0.25, 0.5, 1.0];
@@ -149,6 +153,24 @@ pub(crate) struct Directive {
     pub(crate) asked_until: Option<Duration>,
     /// Its circuit, as all workers share it; `None` while it is closed.
     pub(crate) circuit: Option<HeardCircuit>,
+}
+
+impl Directive {
+    /// True if a person has ended a pause that lasts `until`: what is shared held the target for as
+    /// long, and does so no more. When a circuit opens or closes, another time takes the place of
+    /// the pause, which is no such end.
+    fn lifts(&self, until: Duration, before: &Self) -> bool {
+        self.circuit.is_some() == before.circuit.is_some()
+            && before.holds(until)
+            && !self.holds(until)
+    }
+
+    /// True if it is held until then. A pause is told as a length, so that its end moves a little.
+    pub(crate) fn holds(&self, until: Duration) -> bool {
+        let probe_at = self.circuit.map(|circuit| circuit.probe_at);
+        let held_until = probe_at.or(self.asked_until);
+        held_until.is_some_and(|held_until| held_until + PAUSE_DRIFT >= until)
+    }
 }
 
 /// An open circuit, as all workers share it.

@@ -251,7 +251,8 @@ impl From<Refusal> for Failure {
             refusal.status,
             refusal.code()
         );
-        for (pointer, detail) in refusal.errors() {
+        let others = refusal.errors().into_iter();
+        for (pointer, detail) in others.filter(|error| *error != (String::new(), said.to_owned())) {
             text.push_str(&format!("\n  {pointer}: {detail}"));
         }
         Self::new(kind, anyhow!(text))

@@ -33,7 +33,7 @@ enum Command {
     },
     /// Show one target.
     Show {
-        /// The destination key, usually a host.
+        /// The destination key: a host, also as a URL, or the key that a job was given.
         target: String,
         #[command(flatten)]
         history: History,
@@ -48,7 +48,7 @@ enum Command {
         /// The destination key.
         target: String,
     },
-    /// Let the next probe of a held target go out now.
+    /// Let the next probe of a held target go out now, or end the pause that it asked for.
     Probe {
         /// The destination key.
         target: String,
@@ -81,10 +81,10 @@ struct History {
 #[derive(Args, Debug)]
 #[group(required = true, multiple = true)]
 struct Limits {
-    /// Attempts at one time, for each worker.
+    /// Attempts at one time, of all workers together.
     #[arg(long, value_name = "N", value_parser = limit)]
     max_in_flight: Option<Value>,
-    /// Attempts a second.
+    /// Attempts a second, of all workers together.
     #[arg(long, value_name = "N", value_parser = limit)]
     rate_per_second: Option<Value>,
     /// Penalty, 0 to 9, whatever workers find.
@@ -106,11 +106,7 @@ pub(crate) fn run(args: TargetsArgs, output: Output) -> Result<(), Failure> {
             let answer = api.get(&format!("{}/history{}", route(&target), history.query()))?;
             return output.result(&hours(&answer), &answer);
         }
-        Command::Show { target, .. } => {
-            let target = api.get(&route(&target))?;
-            let text = format!("{}{}", table(std::slice::from_ref(&target)), why(&target));
-            return output.result(&text, &target);
-        }
+        Command::Show { target, .. } => api.get(&route(&target))?,
         Command::Pause { target } => {
             api.post(&format!("{}/pause", route(&target)), &Value::Null)?
         }
@@ -122,7 +118,8 @@ pub(crate) fn run(args: TargetsArgs, output: Output) -> Result<(), Failure> {
         }
         Command::Set { target, limits } => api.patch(&route(&target), &limits.json())?,
     };
-    output.result(&table(std::slice::from_ref(&target)), &target)
+    let text = format!("{}{}", table(std::slice::from_ref(&target)), why(&target));
+    output.result(&text, &target)
 }
 
 impl History {
@@ -153,6 +150,7 @@ fn table(targets: &[Value]) -> String {
         "TARGET",
         "STATE",
         "PENALTY",
+        "LIMITS",
         "WAITING",
         "RUNNING",
         "FAILED",
@@ -162,8 +160,9 @@ fn table(targets: &[Value]) -> String {
     for target in targets {
         table.row([
             cell(&target["target"]),
-            cell(&target["state"]),
+            state(target),
             cell(&target["penalty"]),
+            limits(target),
             cell(&target["waiting"]),
             cell(&target["running"]),
             cell(&target["failed"]),
@@ -174,12 +173,42 @@ fn table(targets: &[Value]) -> String {
     table.to_string()
 }
 
-/// Why a target is treated as it is; nothing for a healthy one.
+/// How a target is treated; that people limit it goes with any state.
+fn state(target: &Value) -> String {
+    let limited = ["max_in_flight", "rate_per_second"]
+        .iter()
+        .any(|name| !target[*name].is_null());
+    let state = cell(&target["state"]);
+    if limited {
+        format!("{state}, limited")
+    } else {
+        state
+    }
+}
+
+/// What people have set for a target.
+fn limits(target: &Value) -> String {
+    let set = [
+        ("max_in_flight", "", " at a time"),
+        ("rate_per_second", "", " a second"),
+        ("penalty_pin", "penalty ", ""),
+    ];
+    let set = set.iter().filter(|(name, ..)| !target[*name].is_null());
+    let set = set.map(|(name, before, after)| format!("{before}{}{after}", cell(&target[*name])));
+    let set: Vec<String> = set.collect();
+    if set.is_empty() {
+        cell(&Value::Null)
+    } else {
+        set.join(", ")
+    }
+}
+
+/// Why a target is treated as it is; nothing for a healthy one that has jobs.
 fn why(target: &Value) -> String {
     let reasons = target["penalty_reasons"].as_array().into_iter().flatten();
     let reasons = reasons.map(|reason| match reason.as_str().unwrap_or_default() {
-        "pinned" => "it is fixed by hand".to_owned(),
-        "failures_in_row" => format!("{} failures in a row", cell(&target["failures_in_row"])),
+        "pinned" => "its penalty is fixed by hand".to_owned(),
+        "failures_in_row" => failures(target),
         "waiting_retries" => format!(
             "{} waiting jobs have failed before",
             cell(&target["retries"])
@@ -188,14 +217,28 @@ fn why(target: &Value) -> String {
         other => other.to_owned(),
     });
     let mut lines: Vec<String> = reasons.collect();
-    if target["state"] == "held" {
-        let failures = cell(&target["failures_in_row"]);
+    if !target["asked_until"].is_null() {
+        let until = cell(&target["asked_until"]);
+        lines.push(format!("asked to wait until {until} (Retry-After)"));
+    } else if target["state"] == "held" {
+        let after = match target["failures_in_row"].as_i64() {
+            None | Some(0) => String::new(),
+            Some(_) => format!(" after {}", failures(target)),
+        };
         let next = cell(&target["next_probe_at"]);
-        lines.push(format!(
-            "held after {failures} failures in a row; next probe {next}"
-        ));
+        lines.push(format!("held{after}; next probe {next}"));
+    }
+    if target["unused"] == true {
+        lines.push("new: no job of this target is known".to_owned());
     }
     lines.iter().map(|line| format!("\n  {line}")).collect()
+}
+
+fn failures(target: &Value) -> String {
+    match target["failures_in_row"].as_i64() {
+        Some(1) => "1 failure".to_owned(),
+        _ => format!("{} failures in a row", cell(&target["failures_in_row"])),
+    }
 }
 
 fn hours(answer: &Value) -> String {
@@ -230,4 +273,48 @@ fn limit(text: &str) -> Result<Value, String> {
     number
         .map(Value::Number)
         .ok_or_else(|| format!("expected a number or {CLEAR}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_limited_target_says_so_and_shows_its_limits() {
+        let target = json!({"target": "a.test", "state": "healthy", "penalty": 0, "max_in_flight": 4,
+            "rate_per_second": 0.5, "penalty_pin": 0});
+        let shown = table(std::slice::from_ref(&target));
+        assert!(shown.contains("healthy, limited"), "{shown}");
+        assert!(
+            shown.contains("4 at a time, 0.5 a second, penalty 0"),
+            "{shown}"
+        );
+        assert_eq!(limits(&json!({"penalty_pin": null})), "-");
+        assert_eq!(state(&json!({"state": "held", "penalty_pin": 2})), "held");
+    }
+
+    #[test]
+    fn a_hold_says_who_asked_for_it() {
+        let held = |failures: i64, asked: Value| {
+            why(
+                &json!({"state": "held", "failures_in_row": failures, "next_probe_at": "T",
+                "asked_until": asked, "penalty_reasons": []}),
+            )
+        };
+        assert_eq!(held(0, json!(null)), "\n  held; next probe T");
+        assert_eq!(
+            held(1, json!(null)),
+            "\n  held after 1 failure; next probe T"
+        );
+        assert_eq!(
+            held(20, json!(null)),
+            "\n  held after 20 failures in a row; next probe T"
+        );
+        assert_eq!(
+            held(1, json!("U")),
+            "\n  asked to wait until U (Retry-After)"
+        );
+    }
 }

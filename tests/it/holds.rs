@@ -108,12 +108,47 @@ async fn retry_after_holds_the_whole_target_in_every_worker() {
 }
 
 #[tokio::test]
+async fn a_person_ends_a_pause_that_the_target_asked_for() {
+    let db = TestDb::new().await;
+    let busy = Answer::status(503).header("retry-after", "36000");
+    let sink = Sink::start(busy).await;
+    let stack = Stack::builder(&db.url()).workers(2).start().await;
+    let job = |n: usize| json!({"url": sink.url(&format!("/{n}")), "target": "busy.test"});
+    stack.enqueue_id(&job(0)).await;
+    sink.wait_requests(1, LIMIT).await;
+    wait_state(&stack, "busy.test", "held").await;
+    let state = target(&stack, "busy.test").await;
+    assert!(state["asked_until"].is_string(), "{state}");
+    enqueue_many(&stack, &(1..=20).map(job).collect::<Vec<_>>()).await;
+    // Both have heard of it; the one that was asked must not tell it again afterwards.
+    pause(Duration::from_millis(1500)).await;
+    assert_eq!(sink.request_count(), 1);
+    sink.set_script(200);
+    let probe = "/v1/targets/busy.test/probe";
+    let answer = stack.post(probe, &json!({})).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(answer.json()["asked_until"], json!(null));
+    sink.wait_requests(21, Duration::from_secs(5)).await;
+    assert_ne!(target(&stack, "busy.test").await["state"], "held");
+    let refused = stack.post(probe, &json!({})).await;
+    assert_eq!(refused.status, 409, "{}", refused.text());
+}
+
+#[tokio::test]
 async fn a_pause_is_obeyed_by_all_workers_and_ends_at_once() {
     let db = TestDb::new().await;
     let sink = Sink::start(200).await;
     let stack = Stack::builder(&db.url()).workers(2).start().await;
-    let reply = stack.post("/v1/targets/held.test/pause", &json!({})).await;
+    // However its host is given, it is the one target that jobs with this host have.
+    let given = "/v1/targets/http%3A%2F%2FHELD.test%3A8080%2Fx";
+    let reply = stack.post(&format!("{given}/pause"), &json!({})).await;
     assert_eq!(reply.status, 200, "{}", reply.text());
+    assert_eq!(reply.json()["target"], "held.test");
+    assert_eq!(reply.json()["unused"], true);
+    for route in ["pause", "resume"] {
+        let route = format!("/v1/targets/no%20host/{route}");
+        assert_eq!(stack.post(&route, &json!({})).await.status, 422);
+    }
     pause(Duration::from_millis(1500)).await;
     let jobs: Vec<_> = (0..20)
         .map(|_| json!({"url": sink.url("/x"), "target": "held.test"}))
@@ -125,7 +160,8 @@ async fn a_pause_is_obeyed_by_all_workers_and_ends_at_once() {
         |count| *count == 0,
     )
     .await;
-    stack.post("/v1/targets/held.test/resume", &json!({})).await;
+    let reply = stack.post(&format!("{given}/resume"), &json!({})).await;
+    assert_eq!(reply.json()["unused"], false);
     wait_for(
         Duration::from_secs(4),
         async || sink.request_count(),

@@ -233,6 +233,7 @@ fn targets() -> Vec<(&'static str, Value)> {
         ),
         ("failures_in_row", count()),
         ("next_probe_at", nullable(time())),
+        ("asked_until", nullable(time())),
         ("waiting", count()),
         ("retries", count()),
         ("running", count()),
@@ -244,6 +245,7 @@ fn targets() -> Vec<(&'static str, Value)> {
         ("last_success_at", nullable(time())),
         ("latency_p50_ms", nullable(count())),
         ("latency_p95_ms", nullable(count())),
+        ("unused", json!({"type": "boolean"})),
         ("hours", list(object(&recent_hour))),
     ];
     let hour = [

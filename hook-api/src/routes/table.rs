@@ -288,19 +288,21 @@ fn about_targets() -> Vec<Route> {
             post("/v1/targets/{target}/pause", "pauseTarget")
                 .says("Holds a target's jobs back until it is resumed.")
                 .action()
-                .answers(200, "Target"),
+                .answers(200, "Target")
+                .refuses(422),
             targets::pause,
         ),
         Route::new(
             post("/v1/targets/{target}/resume", "resumeTarget")
                 .says("Lets a paused target's jobs go again.")
                 .action()
-                .answers(200, "Target"),
+                .answers(200, "Target")
+                .refuses(422),
             targets::resume,
         ),
         Route::new(
             post("/v1/targets/{target}/probe", "probeTarget")
-                .says("Lets the next probe of a held target go out now.")
+                .says("Lets the next probe of a held target go out now, or ends the pause that it asked for.")
                 .action()
                 .answers(200, "Target")
                 .refuses(409),

@@ -6,6 +6,7 @@ use hook_common::{
     problem::Code,
     queue::{TargetChange, TargetOrder},
     target::Target,
+    url_rules::target_of_host,
 };
 use http::StatusCode;
 use serde::Serialize;
@@ -70,7 +71,7 @@ pub(super) async fn list(State(app): Shared, request: Request) -> Answer {
 /// `GET /v1/targets/{target}`
 pub(super) async fn get(State(app): Shared, path: TargetPath, request: Request) -> Answer {
     let admitted = app.admission.without_body(request, Access::Manage)?;
-    let target = target_of(path)?;
+    let target = target_of(&app, path, no_such_target).await?;
     let mut query = Query::of(&admitted.parts.uri, &["hours"]);
     let hours = query.hours(RECENT_HOURS_MAX);
     query.finish()?;
@@ -80,7 +81,7 @@ pub(super) async fn get(State(app): Shared, path: TargetPath, request: Request) 
 /// `GET /v1/targets/{target}/history`
 pub(super) async fn history(State(app): Shared, path: TargetPath, request: Request) -> Answer {
     let admitted = app.admission.without_body(request, Access::Manage)?;
-    let target = target_of(path)?;
+    let target = target_of(&app, path, no_such_target).await?;
     let mut query = Query::of(&admitted.parts.uri, &["from", "to", "limit"]);
     let (from, to) = (query.time("from"), query.time("to"));
     let limit = query.limit(HISTORY_HOURS, HISTORY_HOURS_MAX);
@@ -95,7 +96,7 @@ pub(super) async fn history(State(app): Shared, path: TargetPath, request: Reque
 /// `POST /v1/targets/{target}/pause`
 pub(super) async fn pause(State(app): Shared, path: TargetPath, request: Request) -> Answer {
     let admitted = app.admission.action(request).await?;
-    let target = target_of(path)?;
+    let target = target_of(&app, path, no_host).await?;
     app.record(
         &admitted.parts,
         Action::PauseTarget,
@@ -109,7 +110,7 @@ pub(super) async fn pause(State(app): Shared, path: TargetPath, request: Request
 /// `POST /v1/targets/{target}/resume`
 pub(super) async fn resume(State(app): Shared, path: TargetPath, request: Request) -> Answer {
     let admitted = app.admission.action(request).await?;
-    let target = target_of(path)?;
+    let target = target_of(&app, path, no_host).await?;
     app.record(
         &admitted.parts,
         Action::ResumeTarget,
@@ -123,7 +124,7 @@ pub(super) async fn resume(State(app): Shared, path: TargetPath, request: Reques
 /// `POST /v1/targets/{target}/probe`
 pub(super) async fn probe(State(app): Shared, path: TargetPath, request: Request) -> Answer {
     let admitted = app.admission.action(request).await?;
-    let target = target_of(path)?;
+    let target = target_of(&app, path, no_such_target).await?;
     app.record(
         &admitted.parts,
         Action::ProbeTarget,
@@ -136,8 +137,8 @@ pub(super) async fn probe(State(app): Shared, path: TargetPath, request: Request
         return show(&app, &target, 0).await;
     }
     show(&app, &target, 0).await?;
-    let detail =
-        "only a target that is held after failures, and is not being probed, can be probed";
+    let detail = "only a target that is held, and is not being probed, can be probed; a paused one \
+        is resumed, and the jobs of any other go out by themselves";
     Err(Refusal::new(Code::StateConflict, detail))
 }
 
@@ -147,7 +148,7 @@ pub(super) async fn patch(State(app): Shared, path: TargetPath, request: Request
     let admitted = admission
         .with_body(request, Access::Manage, Content::Json)
         .await?;
-    let target = target_of(path)?;
+    let target = target_of(&app, path, no_host).await?;
     let mut fields = Fields::of(&admitted.body)?;
     let max_in_flight = fields.clearable("max_in_flight", |fields, name| {
         let number = fields.whole(name, 1..=IN_FLIGHT_MAX)?;
@@ -212,10 +213,28 @@ fn order_of(word: &str) -> Option<TargetOrder> {
     }
 }
 
-fn target_of(path: TargetPath) -> Result<Target, Refusal> {
-    Target::new(segment(path)?).map_err(|_| no_such_target())
+/// The target that a path means: the one of this very name if something is known of it, else the
+/// one of the jobs whose URL has this host.
+async fn target_of(
+    app: &App,
+    path: TargetPath,
+    otherwise: fn() -> Refusal,
+) -> Result<Target, Refusal> {
+    let name = segment(path)?;
+    if let Ok(target) = Target::new(name.as_str()) {
+        let known = app.queue.knows_target(&target);
+        if app.ask(Changes::Nothing, known).await? {
+            return Ok(target);
+        }
+    }
+    target_of_host(&name).map_err(|_| otherwise())
 }
 
 fn no_such_target() -> Refusal {
     Refusal::not_found("there is no such target")
+}
+
+fn no_host() -> Refusal {
+    let detail = "no target of this name is known, and it is no host that a job's URL can have";
+    Refusal::new(Code::UrlInvalid, detail)
 }

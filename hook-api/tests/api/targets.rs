@@ -108,6 +108,12 @@ async fn pause_and_resume() {
 #[tokio::test]
 async fn limits_are_set_and_cleared_one_by_one() {
     let api = Api::start().await;
+    // No host, but the key of a job.
+    patch(&api, "a%2Fb", json!({"penalty": 4}))
+        .await
+        .assert_problem(422, "url_invalid");
+    api.enqueue(r#"{"url":"https://a.example/","target":"a/b"}"#)
+        .await;
     let set = patch(
         &api,
         "a%2Fb",

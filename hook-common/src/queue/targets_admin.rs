@@ -102,15 +102,23 @@ ON CONFLICT (shard, target_id) DO UPDATE SET
     penalty_pin = CASE WHEN $10 THEN $7 ELSE t.penalty_pin END,
     changed_at = now()";
 
-// A claimed probe holds a lease: while there is one, no second probe is let out beside it.
+// A claimed probe holds a lease: while there is one, no second probe is let out beside it. A pause
+// that the target asked for simply ends.
 const PROBE_NOW: &str = "-- probe_now
-UPDATE hook.target SET held_until = LEAST(held_until, now()), changed_at = now()
-WHERE shard = $1 AND target_id = $2 AND hold_interval_ms IS NOT NULL
-    AND NOT EXISTS (SELECT FROM hook.lease WHERE shard = $1 AND target_id = $2)";
+UPDATE hook.target
+SET held_until = CASE WHEN hold_interval_ms IS NOT NULL THEN LEAST(held_until, now()) END, changed_at = now()
+WHERE shard = $1 AND target_id = $2 AND CASE WHEN hold_interval_ms IS NULL THEN held_until > now()
+    ELSE NOT EXISTS (SELECT FROM hook.lease WHERE shard = $1 AND target_id = $2) END";
+
+// A target of jobs that SQL stored has no row for a while.
+const KNOWS_TARGET: &str = "-- knows_target
+SELECT EXISTS (SELECT FROM hook.target WHERE shard = $1 AND target_id = $2)
+    OR EXISTS (SELECT FROM hook.ready
+        WHERE shard = $1 AND tier = ANY ('{0,1,2}'::smallint[]) AND target_id = $2)";
 
 impl Queue {
-    /// Lets the next probe of a target that is down go out now; false if it is not down, or is being
-    /// probed.
+    /// Lets the next probe of a target that is down go out now, or ends the pause that it asked for;
+    /// false if it is not held, or is being probed.
     ///
     /// # Errors
     /// Whether the probe was let out is not known; calling again is harmless.
@@ -121,6 +129,18 @@ impl Queue {
             .execute(&self.pool())
             .await?;
         Ok(done.rows_affected() > 0)
+    }
+
+    /// Whether something was ever stored or set for a target of this very name.
+    ///
+    /// # Errors
+    /// Postgres could not be asked; that says nothing about the target.
+    pub async fn knows_target(&self, target: &Target) -> sqlx::Result<bool> {
+        sqlx::query_scalar(KNOWS_TARGET)
+            .bind(SHARD)
+            .bind(target.id().0)
+            .fetch_one(&self.pool())
+            .await
     }
 
     /// Returns a target with what its attempts came to in the last `hours`; `None` if nothing was ever

@@ -35,6 +35,8 @@ pub struct TargetView {
     pub failures_in_row: i32,
     /// When a held target is asked again.
     pub next_probe_at: Option<DateTime<Utc>>,
+    /// Until when it asked not to be called, while that holds it.
+    pub asked_until: Option<DateTime<Utc>>,
     /// Waiting jobs, up to a bound.
     pub waiting: i64,
     /// Waiting jobs with an attempt behind them, up to a bound.
@@ -96,9 +98,20 @@ impl PenaltyReason {
 }
 
 impl TargetView {
+    /// Whether no job of it is known: it has none, and nothing tells of an attempt.
+    #[must_use]
+    pub const fn is_unused(&self) -> bool {
+        self.waiting == 0
+            && self.running == 0
+            && self.failed == 0
+            && self.last_error_at.is_none()
+            && self.last_success_at.is_none()
+    }
+
     /// Why it has its level; nothing while that is 0.
     ///
-    /// Retries that wait make level 1 and no more, so a higher one has another reason, too.
+    /// Retries that wait make level 1 and no more, and a hold after failures the highest one; any
+    /// other level comes from wasted slots.
     #[must_use]
     pub fn penalty_reasons(&self) -> Vec<PenaltyReason> {
         if self.penalty == 0 {
@@ -114,7 +127,9 @@ impl TargetView {
         if self.retries >= RETRIES_PENALISED_MIN {
             reasons.push(PenaltyReason::WaitingRetries);
         }
-        if reasons.is_empty() || (self.failures_in_row == 0 && self.penalty > 1) {
+        let down = self.held && self.asked_until.is_none();
+        let by_retries = self.penalty == 1 && self.retries >= RETRIES_PENALISED_MIN;
+        if reasons.is_empty() || !(down || by_retries) {
             reasons.push(PenaltyReason::WastedSlots);
         }
         reasons
@@ -167,6 +182,7 @@ SELECT t.name, t.paused, t.max_in_flight, t.rate_per_second, t.penalty_pin,
         THEN t.penalty ELSE 0::smallint END) AS penalty,
     (COALESCE(t.held_until > now(), false) OR t.hold_interval_ms IS NOT NULL) AS held,
     t.failures_in_row, t.held_until AS next_probe_at,
+    CASE WHEN t.hold_interval_ms IS NULL AND t.held_until > now() THEN t.held_until END AS asked_until,
     CASE WHEN r.waiting < $3 THEN r.waiting ELSE GREATEST(r.waiting, wanted.estimate) END AS waiting,
     l.running, f.failed, e.retries,
     CASE WHEN n.last_error_at >= COALESCE(o.last_error_at, '-infinity') THEN n.last_error_kind

@@ -288,3 +288,45 @@ fn bad_ports_are_sorted_and_allowed_ports_pass() {
         forbidden_port(&format!("https://a.test:{port}/"));
     }
 }
+
+#[test]
+fn a_target_is_found_however_its_host_is_given() {
+    for (text, target) in [
+        ("localhost", "localhost"),
+        ("LOCALHOST.", "localhost"),
+        ("localhost:14400", "localhost"),
+        ("http://LocalHost:14400/ok?a=b", "localhost"),
+        ("https://user:secret@example.com/x", "example.com"),
+        ("bücher.example", "xn--bcher-kva.example"),
+        ("127.1", "127.0.0.1"),
+        ("::1", "::1"),
+        ("[::1]:8080", "::1"),
+        ("::ffff:127.0.0.1", "127.0.0.1"),
+        ("[::ffff:7f00:1]", "127.0.0.1"),
+    ] {
+        assert_eq!(
+            target_of_host(text).map(|target| target.to_string()),
+            Ok(target.to_owned()),
+            "{text}"
+        );
+    }
+    for text in [
+        "",
+        "two words",
+        "a/b",
+        "user@example.com",
+        "example.com:22",
+        "ftp://example.com",
+        "a..b",
+    ] {
+        assert!(target_of_host(text).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn an_address_has_one_target_in_both_families() {
+    for url in ["http://[::ffff:127.0.0.1]/", "http://[::FFFF:7f00:1]:8080/"] {
+        assert_eq!(spelled(url).target.as_str(), "127.0.0.1", "{url}");
+    }
+    assert_eq!(spelled("http://[::7f00:1]/").target.as_str(), "::7f00:1");
+}

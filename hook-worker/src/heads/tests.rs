@@ -9,7 +9,7 @@ use hook_common::{
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 
 use super::{Heads, Pick, Slot, Taken};
-use crate::policy::{Directive, Levels, PolicySettings};
+use crate::policy::{Directive, HeardCircuit, Levels, PolicySettings};
 
 mod caps;
 mod histories;

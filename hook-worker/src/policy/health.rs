@@ -232,6 +232,12 @@ impl Health {
         if heard.asked_until.is_some() && before.asked_until.is_none() {
             self.window.restart();
         }
+        if self
+            .asked_until
+            .is_some_and(|until| heard.lifts(until, before))
+        {
+            self.asked_until = None;
+        }
         if self.circuit.hear(heard.circuit, before.circuit) {
             // Opened or closed by others: what this worker counted is void, and it begins anew.
             self.failures_in_row = 0;

@@ -34,11 +34,20 @@ pub(super) async fn listen(wanted: Wanted) -> Result<TcpListener, Failure> {
         Wanted::Exactly(port) => (port, None),
         Wanted::Rather(port) => (port, Some(0)),
     };
-    let listener = match (bind(port).await, other) {
+    let bound = match (bind(port).await, other) {
         (Err(error), Some(other)) if error.kind() == io::ErrorKind::AddrInUse => bind(other).await,
         (bound, _) => bound,
     };
-    Ok(listener.with_context(|| format!("listening on port {port} of 127.0.0.1"))?)
+    let taken = matches!(&bound, Err(error) if error.kind() == io::ErrorKind::AddrInUse);
+    let failed = || {
+        let hint = if taken {
+            "; --port, --receiver-port and --ops-port take another, and any free one for 0"
+        } else {
+            ""
+        };
+        format!("listening on port {port} of 127.0.0.1{hint}")
+    };
+    Ok(bound.with_context(failed)?)
 }
 
 /// Finds three ports in a row, or any three, for listeners that somebody else makes soon.

@@ -58,8 +58,9 @@ function span(ms) {
 
 function why(target) {
   if (target.state === "paused") return "paused by hand";
-  const failures = number(target.failures_in_row) + " failures in a row";
-  if (target.state === "held") return failures + "; next probe " + when(target.next_probe_at);
+  const failures = number(target.failures_in_row) + (target.failures_in_row === 1 ? " failure" : " failures in a row");
+  if (target.asked_until !== null) return "asked to wait until " + when(target.asked_until) + " (Retry-After)";
+  if (target.state === "held") return (target.failures_in_row > 0 ? failures + "; " : "") + "next probe " + when(target.next_probe_at);
   if (target.penalty_pin !== null) return "level fixed by hand at " + target.penalty_pin;
   if (target.state !== "penalised") return "";
   const reasons = {

@@ -155,6 +155,8 @@ async fn both_sides_name_the_target_of_a_plain_url_alike() {
         "http://192.0.2.7/",
         "http://[2001:DB8:0:0::1]:8080/x",
         "http://[2001:db8:0:1:1:1:1:1]/",
+        "http://[::ffff:192.0.2.7]/",
+        "http://[::FFFF:c000:207]:8080/",
     ];
     for url in urls {
         let row = kit

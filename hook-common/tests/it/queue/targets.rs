@@ -364,7 +364,8 @@ async fn a_level_has_its_reasons() {
         (0, 0, &[][..]),
         (1, 0, &[WaitingRetries]),
         (2, 0, &[WaitingRetries, WastedSlots]),
-        (3, 7, &[FailuresInRow, WaitingRetries]),
+        (1, 7, &[FailuresInRow, WaitingRetries]),
+        (3, 7, &[FailuresInRow, WaitingRetries, WastedSlots]),
     ] {
         let found = Finding {
             penalty,

@@ -32,6 +32,46 @@ fn a_success_of_another_attempt_does_not_end_a_pause_that_was_asked_for() {
 }
 
 #[test]
+fn a_pause_ends_when_what_the_workers_share_holds_the_target_no_more() {
+    let mut world = World::new(64);
+    let target = world.wake(1);
+    let until = world.now + 30 * SECOND;
+    world.heads.hold(target, until, world.now);
+    let nothing = Directive::default();
+    let shared = |asked_until| Directive {
+        asked_until: Some(asked_until),
+        ..nothing
+    };
+    // Nobody was told of it yet, and then everybody.
+    world.heads.direct(target, nothing, world.now);
+    world
+        .heads
+        .direct(target, shared(until + 5 * MS), world.now);
+    assert!(world.dequeue(50).is_empty());
+    // It asks again just before the first pause is ended: the new one has not been told.
+    world.heads.hold(target, until + 20 * SECOND, world.now);
+    world.heads.direct(target, nothing, world.now);
+    assert!(world.dequeue(50).is_empty());
+    let until = until + 20 * SECOND;
+    world.heads.direct(target, shared(until), world.now);
+    // Down, it is held by its circuit: nobody has ended the pause.
+    let down = |probe_at| Directive {
+        circuit: Some(HeardCircuit {
+            probe_at,
+            interval: SECOND,
+        }),
+        ..nothing
+    };
+    world
+        .heads
+        .direct(target, down(world.now + SECOND), world.now);
+    world.heads.direct(target, shared(until), world.now);
+    assert!(world.dequeue(50).is_empty());
+    world.heads.direct(target, nothing, world.now);
+    assert!(!world.dequeue(50).is_empty());
+}
+
+#[test]
 fn a_dead_target_is_held_probed_at_growing_intervals_and_released_step_by_step() {
     let mut world = World::new(64);
     let dead = world.wake(1);

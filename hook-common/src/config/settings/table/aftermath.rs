@@ -71,7 +71,7 @@ pub(super) const RETRIES: &[Setting] = &[
         name: "HOOK_PENALTY_LEVELS",
         used_by: WORKER,
         default: Text("0.5%,2%,8%"),
-        form: "three rising percentages",
+        form: "three rising percentages, at most 100%",
         says: "Share of the slots, wasted on one target, from which its jobs are pushed back by one, two and three levels.",
         too_small: "a few slow answers push a target back",
         too_large: "a target wastes much before others come first",
