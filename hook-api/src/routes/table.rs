@@ -39,6 +39,7 @@ pub(crate) fn all() -> Vec<Route> {
     all.extend(changing_jobs());
     all.extend(about_replays());
     all.extend(about_targets());
+    all.extend(holding_targets());
     all.extend(about_secrets());
     all.extend(about_the_whole());
     all.extend(page());
@@ -284,6 +285,11 @@ fn about_targets() -> Vec<Route> {
                 .answers(200, "Hours"),
             targets::history,
         ),
+    ]
+}
+
+fn holding_targets() -> Vec<Route> {
+    vec![
         Route::new(
             post("/v1/targets/{target}/pause", "pauseTarget")
                 .says("Holds a target's jobs back until it is resumed.")
