@@ -119,9 +119,11 @@ async fn a_person_ends_a_pause_that_the_target_asked_for() {
     wait_state(&stack, "busy.test", "held").await;
     let state = target(&stack, "busy.test").await;
     assert!(state["asked_until"].is_string(), "{state}");
-    enqueue_many(&stack, &(1..=20).map(job).collect::<Vec<_>>()).await;
-    // Both have heard of it; the one that was asked must not tell it again afterwards.
+    // The other worker reads about every second; the one that was asked must not tell it again
+    // afterwards.
     pause(Duration::from_millis(1500)).await;
+    enqueue_many(&stack, &(1..=20).map(job).collect::<Vec<_>>()).await;
+    pause(Duration::from_millis(500)).await;
     assert_eq!(sink.request_count(), 1);
     sink.set_script(200);
     let probe = "/v1/targets/busy.test/probe";

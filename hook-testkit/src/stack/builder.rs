@@ -15,7 +15,7 @@ const PROFILE: &[(&str, &str)] = &[
     ("HOOK_API_LISTEN", "127.0.0.1:0"),
     ("HOOK_ATTEMPT_TIMEOUT", "5s"),
     ("HOOK_CONNECT_TIMEOUT", "2s"),
-    ("HOOK_DB_POOL_MAX", "3"),
+    ("HOOK_DB_POOL_MAX", "4"),
     ("HOOK_JANITOR_INTERVAL", "500ms"),
     ("HOOK_LEASE", "15s"),
     ("HOOK_LOG", "info"),
