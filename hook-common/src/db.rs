@@ -36,6 +36,7 @@ pub mod fault;
 mod backends;
 mod begin;
 mod reason;
+mod silence;
 mod startup;
 mod watch;
 

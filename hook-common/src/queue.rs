@@ -8,6 +8,8 @@
 //! Deliberately absent: transactions that stay open between steps, session state, sequences,
 //! foreign keys, and any clock but Postgres's.
 
+use std::time::Duration;
+
 use sqlx::PgPool;
 
 use crate::db::{Db, Fault};
@@ -98,6 +100,18 @@ impl Queue {
     #[must_use]
     pub fn judge(&self, error: &sqlx::Error) -> Fault {
         self.db.observe(error)
+    }
+
+    /// Waits for one of these statements, as [`Db::answer`] does.
+    ///
+    /// # Cancel safety
+    /// As safe as the statement.
+    pub async fn answer<T>(
+        &self,
+        limit: Duration,
+        statement: impl Future<Output = T>,
+    ) -> Option<T> {
+        self.db.answer(limit, statement).await
     }
 
     fn pool(&self) -> PgPool {

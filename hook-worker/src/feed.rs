@@ -13,7 +13,7 @@ use hook_common::{
     db::Fault,
     gate::Permit,
     job::QueueName,
-    lifecycle::{Stop, within},
+    lifecycle::Stop,
     logging::Repeats,
     metrics::{unix_seconds, worker as metric},
     queue::{Dequeued, Head, LeaseTerm},
@@ -240,7 +240,7 @@ impl Failure {
             }
             Self::TooLong => warn!(
                 failures,
-                "dequeue took too long; what it leased comes back when the leases end"
+                "dequeue took too long, or its answer was lost; what it leased comes back when the leases end"
             ),
         }
     }
@@ -256,7 +256,8 @@ async fn lease(shared: &Shared, picks: &[Pick], limit: usize) -> Result<Dequeued
     };
     let begun = Instant::now();
     let asked = shared.queue.dequeue(&heads, limit, &term);
-    let failure = match within(shared.statement_deadline, asked).await {
+    let answered = shared.queue.answer(shared.statement_deadline, asked);
+    let failure = match answered.await {
         Some(Ok(dequeued)) => {
             let result = if dequeued.jobs.is_empty() {
                 "empty"

@@ -232,11 +232,11 @@ impl Writer {
             .drain(..)
             .map(|pending| (pending.finish, pending.waiting))
             .unzip();
-        let written = within(
-            shared.statement_deadline,
-            shared.queue.finish(&mut finishes),
-        )
-        .await;
+        let written = shared.queue.finish(&mut finishes);
+        let written = shared
+            .queue
+            .answer(shared.statement_deadline, written)
+            .await;
         let failed = match written {
             Some(Ok(finished)) => {
                 metric::FINISH_DURATION_SECONDS

@@ -12,7 +12,7 @@ use std::{io::ErrorKind, time::Duration};
 use sqlx::{PgConnection, Postgres, pool::PoolConnection};
 use tokio::time::Instant;
 
-use super::{ACQUIRE_TIMEOUT, Db, Fault, Reason, connect, startup::is_writable};
+use super::{Db, Fault, Reason, connect, startup::is_writable};
 use crate::{
     lifecycle::{Stop, within},
     metrics::process::{
@@ -161,12 +161,7 @@ impl Db {
     /// Nothing comes out of the pool; when a new connection works and Postgres does not work on
     /// any of ours, the pool is what is broken.
     async fn compare_with_new_connection(&self) {
-        let options = self.pool().connect_options();
-        let idle = within(ACQUIRE_TIMEOUT, async {
-            let mut connection = connect(&options).await?;
-            self.inner.backends.are_idle(&mut connection).await
-        });
-        if let Some(Ok(true)) = idle.await {
+        if self.is_idle().await {
             self.rebuild(Reason::Starving);
         }
     }

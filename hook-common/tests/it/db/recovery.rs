@@ -4,6 +4,7 @@ use hook_common::db::Fault;
 use hook_testkit::{
     db::TestDb,
     proxy::{CutPoint, Mode, Proxy},
+    wait::pause,
 };
 use tokio::{task::JoinSet, time::Instant};
 
@@ -40,6 +41,14 @@ async fn back_after(way: &Way, limit: Duration) -> Duration {
     begun.elapsed()
 }
 
+/// Makes every connection of now one whose far side is gone without a word.
+async fn half_open(proxy: &Proxy) {
+    proxy.set(Mode::HalfOpen);
+    // Each connection has to see it before the next ones are let through again.
+    pause(SECOND / 10).await;
+    proxy.set(Mode::Pass);
+}
+
 /// Design note: the pool does not recover from silently dead connections by itself.
 #[tokio::test]
 async fn a_pool_of_silently_dead_connections_is_thrown_away() {
@@ -49,11 +58,44 @@ async fn a_pool_of_silently_dead_connections_is_thrown_away() {
     way.db.wait_until_usable(&way.stop, None).await.unwrap();
     fill(&way, 8).await;
     let _watch = watch(&way);
-    proxy.set(Mode::HalfOpen);
-    proxy.set(Mode::Pass);
+    half_open(&proxy).await;
     let took = back_after(&way, SECOND * 15).await;
     assert!(took < SECOND * 8, "{took:?}");
     assert!(works(&way).await && works(&way).await);
+}
+
+/// A statement on a connection that was cut without a word is given up long before its own deadline,
+/// and one that Postgres works on is not.
+#[tokio::test]
+async fn a_lost_answer_is_not_waited_for_and_a_late_one_is() {
+    let database = TestDb::new().await;
+    let slept = async |way: &Way, sql: &'static str| {
+        let pool = way.db.pool();
+        let begun = Instant::now();
+        let answer = way
+            .db
+            .answer(SECOND * 60, sqlx::raw_sql(sql).execute(&pool));
+        (
+            answer.await.map(|answered| answered.is_ok()),
+            begun.elapsed(),
+        )
+    };
+    let proxy = Proxy::before(&database.url());
+    let cut_off = way(&proxy.url(&database.url()), &[]);
+    fill(&cut_off, 1).await;
+    let direct = way(&database.url(), &[]);
+    let cut = async {
+        pause(SECOND / 5).await;
+        half_open(&proxy).await;
+    };
+    let ((lost, waited), (late, _), ()) = tokio::join!(
+        slept(&cut_off, "SELECT pg_sleep(0.5)"),
+        slept(&direct, "SELECT pg_sleep(6)"),
+        cut
+    );
+    assert_eq!(late, Some(true));
+    assert_eq!(lost, None);
+    assert!(waited < SECOND * 15, "{waited:?}");
 }
 
 /// PG-07: after a switch to read-only no connection of before is used again.
