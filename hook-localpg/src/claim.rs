@@ -19,6 +19,10 @@ use crate::wait::wait_until;
 /// How long a server without an owner may take to end, at each of two requests.
 const ORPHAN_TIMEOUT: Duration = Duration::from_secs(15);
 
+/// A program that another thread is starting has the lock of an owner who has just let go, until it
+/// runs as itself.
+const INHERITED: Duration = Duration::from_millis(500);
+
 /// How we stand to the server of a directory.
 pub(crate) enum Claim {
     Owner(File),
@@ -30,7 +34,7 @@ pub(crate) fn claim(cluster: &Cluster, when_running: WhenRunning) -> Result<Clai
     let lock = cluster.lock_file().map_err(doing("open the lock file"))?;
     let data = cluster.data();
     let limit = match when_running {
-        WhenRunning::Refuse => Duration::ZERO,
+        WhenRunning::Refuse => INHERITED,
         WhenRunning::Reuse => START_TIMEOUT,
         WhenRunning::Wait(limit) => limit,
     };
