@@ -16,6 +16,7 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use bytes::Bytes;
+use clap::Args;
 use hyper::{
     StatusCode, Uri,
     header::{HeaderName, HeaderValue},
@@ -25,7 +26,7 @@ use tokio::task::JoinSet;
 use crate::{
     clock,
     http::{Connection, uri},
-    receiver::{self, BEFORE_NUMBER, NUMBER_DIGITS},
+    receiver::{self, BEFORE_NUMBER, Behaviour, NUMBER_DIGITS, Receiver},
 };
 
 /// How often the receiver is asked what has arrived, where that bounds the load.
@@ -66,6 +67,67 @@ pub(crate) struct Jobs {
     pub(crate) pattern: Vec<u16>,
     /// Bytes of a job's body.
     pub(crate) body_bytes: usize,
+}
+
+/// More jobs than this a second, and the receiver's list is too short.
+pub(crate) const RATE_MAX: f64 = 60_000.0;
+
+/// Jobs that a receiver has to have room for.
+pub(crate) fn jobs_max(rate: Option<f64>, seconds: f64) -> u64 {
+    let most = seconds * rate.unwrap_or(RATE_MAX) + 1000.0;
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "seconds and rates are small and positive"
+    )]
+    let most = most as u64;
+    most
+}
+
+/// What can be told of a load that is as large as the machine delivers.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct LoadArgs {
+    /// Enqueue requests in flight.
+    #[arg(long, default_value_t = 64, value_name = "N")]
+    connections: u64,
+    /// Jobs under way at most, at the full load.
+    #[arg(long, default_value_t = 2000, value_name = "JOBS")]
+    window: u64,
+    /// Destinations, each an address of its own.
+    #[arg(long, default_value_t = 50, value_name = "N")]
+    pub(crate) targets: u16,
+    /// Bytes of a job's body.
+    #[arg(long, default_value_t = 1024, value_name = "BYTES")]
+    pub(crate) body_bytes: usize,
+}
+
+impl LoadArgs {
+    /// The bound on the jobs under way.
+    pub(crate) fn window(&self, receiver: &Receiver) -> Window {
+        Window {
+            receiver: receiver.address(),
+            jobs: self.window,
+        }
+    }
+
+    /// One job a request at `address`, without that bound.
+    pub(crate) fn load(&self, address: SocketAddr, rate: Option<f64>, until: Until) -> Load {
+        Load {
+            address,
+            path: SINGLE,
+            form: Form::Single,
+            connections: self.connections,
+            rate,
+            window: None,
+            until,
+        }
+    }
+
+    /// Jobs for every destination of the receiver in turn.
+    pub(crate) fn jobs(&self, receiver: &Receiver) -> Jobs {
+        let urls = (0..self.targets).map(|index| receiver.url(index, Behaviour::Ok));
+        Jobs::round_robin(urls.collect(), self.body_bytes)
+    }
 }
 
 /// A load that is still to be put on.

@@ -13,10 +13,10 @@ use crate::{
     clock,
     command::Common,
     floor::Floor,
-    load::{self, Form, Jobs, Load, Sent, Until, Window},
+    load::{self, Load, LoadArgs, RATE_MAX, Sent, Until},
     measure::{Meter, Watched},
     progress::say,
-    receiver::{Behaviour, Receiver},
+    receiver::Receiver,
     report::{Column, Findings, Line, Table, column},
     rig::Rig,
     sql,
@@ -28,9 +28,6 @@ use level::{COSTS, Level, TIMES};
 
 /// Longest time from the last enqueue until everything is delivered.
 const DRAIN_LIMIT: Duration = Duration::from_secs(120);
-
-/// More jobs than this a second, and the receiver's list is too short.
-const RATE_MAX: f64 = 60_000.0;
 
 /// Name of the full load beside an open transaction.
 const PINNED: &str = "full, pinned";
@@ -53,18 +50,8 @@ pub(crate) struct PathArgs {
         value_name = "LIST"
     )]
     rates: Vec<Rate>,
-    /// Enqueue requests in flight.
-    #[arg(long, default_value_t = 64, value_name = "N")]
-    connections: u64,
-    /// Jobs under way at most, at the full load.
-    #[arg(long, default_value_t = 2000, value_name = "JOBS")]
-    window: u64,
-    /// Destinations, each an address of its own.
-    #[arg(long, default_value_t = 50, value_name = "N")]
-    targets: u16,
-    /// Bytes of a job's body.
-    #[arg(long, default_value_t = 1024, value_name = "BYTES")]
-    body_bytes: usize,
+    #[command(flatten)]
+    load: LoadArgs,
     /// Repeat the full load while a transaction stays open elsewhere, for so many seconds.
     #[arg(long, value_name = "SECONDS")]
     pinned: Option<f64>,
@@ -141,7 +128,7 @@ struct Ours {
 fn lines(ours: &Ours, floor: &Level, args: &PathArgs) -> Vec<Line> {
     let full = &ours.full;
     #[expect(clippy::cast_precision_loss, reason = "a body is small")]
-    let wal_limit = args.body_bytes as f64 + 1000.0;
+    let wal_limit = args.load.body_bytes as f64 + 1000.0;
     let mut lines = vec![
         Line::at_least("jobs/s ÷ floor", full.rate() / floor.rate(), 0.5),
         Line::at_most(
@@ -169,7 +156,7 @@ fn lines(ours: &Ours, floor: &Level, args: &PathArgs) -> Vec<Line> {
 /// Measures the product at every load.
 async fn product(args: &PathArgs) -> anyhow::Result<Ours> {
     let rig = Rig::start(&args.common).await?;
-    let mut receiver = rig.receiver(args.targets).await?;
+    let mut receiver = rig.receiver(args.load.targets).await?;
     let api = rig.api(&[]).await?;
     let mut workers = Vec::new();
     for n in 1..=args.workers {
@@ -301,13 +288,7 @@ impl Stage<'_> {
 
     /// Measures one load until its last job is delivered.
     async fn level(&mut self, rate: Option<f64>, seconds: f64) -> anyhow::Result<Level> {
-        let jobs_max = seconds * rate.unwrap_or(RATE_MAX) + 1000.0;
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "seconds and rates are small and positive"
-        )]
-        self.receiver.reset(jobs_max as u64).await?;
+        self.receiver.reset(load::jobs_max(rate, seconds)).await?;
         let meter = Meter::start(self.rig.admin.clone(), self.watched.to_vec()).await?;
         let time = Duration::from_secs_f64(seconds);
         let sent = self.load(rate, Until::After(time)).await?;
@@ -321,20 +302,11 @@ impl Stage<'_> {
     }
 
     async fn load(&self, rate: Option<f64>, until: Until) -> anyhow::Result<Sent> {
-        let urls = (0..self.args.targets).map(|index| self.receiver.url(index, Behaviour::Ok));
+        let args = &self.args.load;
         let load = Load {
-            address: self.target,
-            path: load::SINGLE,
-            form: Form::Single,
-            connections: self.args.connections,
-            rate,
-            window: rate.is_none().then_some(Window {
-                receiver: self.receiver.address(),
-                jobs: self.args.window,
-            }),
-            until,
+            window: rate.is_none().then(|| args.window(self.receiver)),
+            ..args.load(self.target, rate, until)
         };
-        let jobs = Jobs::round_robin(urls.collect(), self.args.body_bytes);
-        load.run(jobs).await
+        load.run(args.jobs(self.receiver)).await
     }
 }

@@ -13,10 +13,10 @@ use clap::Args;
 use crate::{
     clock,
     command::Common,
-    load::{self, Form, Jobs, Load, Until, Window},
+    load::{self, Load, LoadArgs, Until},
     plot::{self, BLUE, Curve, GREEN, Panel, RED, Scale, YELLOW},
     progress::say,
-    receiver::{Behaviour, Receiver},
+    receiver::Receiver,
     report::{Column, Findings, Line, Table, column},
     rig::{Rig, Service},
     scrape::Scrape,
@@ -31,9 +31,6 @@ use watch::{COLUMNS, Look, Services, Watch};
 
 /// Seconds of one round of the load.
 const ROUND: f64 = 20.0;
-
-/// More jobs than this a second, and the receiver's list is too short.
-const RATE_MAX: f64 = 60_000.0;
 
 /// Longest time until the last job of a round is delivered.
 const DRAIN_LIMIT: Duration = Duration::from_secs(120);
@@ -78,18 +75,8 @@ pub(crate) struct SoakArgs {
     /// Seconds between two looks.
     #[arg(long, default_value_t = 20.0, value_name = "SECONDS")]
     every: f64,
-    /// Enqueue requests in flight.
-    #[arg(long, default_value_t = 64, value_name = "N")]
-    connections: u64,
-    /// Jobs under way at most.
-    #[arg(long, default_value_t = 2000, value_name = "JOBS")]
-    window: u64,
-    /// Destinations, each an address of its own.
-    #[arg(long, default_value_t = 50, value_name = "N")]
-    targets: u16,
-    /// Bytes of a job's body.
-    #[arg(long, default_value_t = 1024, value_name = "BYTES")]
-    body_bytes: usize,
+    #[command(flatten)]
+    load: LoadArgs,
     /// Where to draw sizes, times and memory over time, as SVG.
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
@@ -120,7 +107,7 @@ const TOTALS: &[Column] = &[
 pub(crate) async fn run(args: &SoakArgs) -> anyhow::Result<Findings> {
     ensure!(args.every > 0.0, "--every must be above 0");
     let rig = Rig::start(&args.common).await?;
-    let mut receiver = rig.receiver(args.targets).await?;
+    let mut receiver = rig.receiver(args.load.targets).await?;
     let api = rig.api(&[]).await?;
     let worker = rig.worker("worker", &[]).await?;
     let janitor = rig
@@ -168,8 +155,6 @@ pub(crate) async fn run(args: &SoakArgs) -> anyhow::Result<Findings> {
 
 /// Puts the load on, round after round.
 async fn put_on(args: &SoakArgs, api: &Service, receiver: &mut Receiver) -> anyhow::Result<Loaded> {
-    let urls = (0..args.targets).map(|index| receiver.url(index, Behaviour::Ok));
-    let jobs = Jobs::round_robin(urls.collect(), args.body_bytes);
     let begun = clock::now();
     let mut loaded = Loaded::default();
     loop {
@@ -178,26 +163,13 @@ async fn put_on(args: &SoakArgs, api: &Service, receiver: &mut Receiver) -> anyh
             return Ok(loaded);
         }
         let seconds = left.min(ROUND);
-        let most = seconds * args.rate.unwrap_or(RATE_MAX) + 1000.0;
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "seconds and rates are small and positive"
-        )]
-        receiver.reset(most as u64).await?;
+        receiver.reset(load::jobs_max(args.rate, seconds)).await?;
+        let until = Until::After(Duration::from_secs_f64(seconds));
         let load = Load {
-            address: api.public,
-            path: load::SINGLE,
-            form: Form::Single,
-            connections: args.connections,
-            rate: args.rate,
-            window: Some(Window {
-                receiver: receiver.address(),
-                jobs: args.window,
-            }),
-            until: Until::After(Duration::from_secs_f64(seconds)),
+            window: Some(args.load.window(receiver)),
+            ..args.load.load(api.public, args.rate, until)
         };
-        let sent = load.run(jobs.clone()).await?;
+        let sent = load.run(args.load.jobs(receiver)).await?;
         ensure!(sent.refused == 0, "{} enqueues were refused", sent.refused);
         let sent = sent.jobs.len() as u64;
         receiver.wait_for(sent, DRAIN_LIMIT).await?;

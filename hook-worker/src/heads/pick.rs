@@ -6,7 +6,7 @@ use hook_common::{job::Tier, queue::Head, target::TargetId};
 
 use super::{
     FLOOR_TURNS, Heads, LEVELS, Pick, RETRY_SHARE, TARGET_TAKE_MAX, WORST_FIRST_EVERY,
-    entry::{Class, Standing, share, tier_index, without_last_quarter},
+    entry::{Class, Entry, Standing, share, tier_index, without_last_quarter},
 };
 
 /// A pick that is being made.
@@ -27,6 +27,14 @@ impl Picking {
             .iter()
             .filter(|pick| pick.head.target_id == target_id);
         of_target.map(Pick::take).sum()
+    }
+
+    /// True if this line has due jobs. A head may not be asked twice in one dequeue; the floor may
+    /// have asked already.
+    fn may_ask(&self, entry: &Entry, target_id: TargetId, tier: Tier) -> bool {
+        let asked = |pick: &Pick| pick.head.target_id == target_id && pick.head.tier == tier;
+        let due = entry.lines[tier_index(tier)].due;
+        due.is_some_and(|due| due <= self.now) && !self.picks.iter().any(asked)
     }
 
     /// Runs `fill` with at most `room` jobs to ask for.
@@ -99,12 +107,8 @@ impl Heads {
 
     /// Puts targets back that had to wait for the allowance of the unproven.
     fn unstall(&mut self, limit: usize, now: Duration) {
-        let others = [Standing::Unproven, Standing::Penalised];
-        let held: usize = others
-            .map(|standing| self.in_flight[standing as usize])
-            .iter()
-            .sum();
-        let room = without_last_quarter(self.settings.slots).saturating_sub(held);
+        let room =
+            without_last_quarter(self.settings.slots).saturating_sub(self.others_hold([0; 3]));
         for _ in 0..room.min(limit) {
             let Some(target_id) = self.stalled.pop_front() else {
                 return;
@@ -239,21 +243,20 @@ impl Heads {
         let slots = self.settings.slots;
         let promised: usize = picking.promised.iter().sum();
         self.in_flight() + promised >= without_last_quarter(slots)
-            && self.others_hold(picking) >= share(slots, 2)
+            && self.others_hold(picking.promised) >= share(slots, 2)
     }
 
-    /// Slots of targets that are not proven.
-    fn others_hold(&self, picking: &Picking) -> usize {
+    /// Slots of targets that are not proven, with what they were promised.
+    fn others_hold(&self, promised: [usize; 3]) -> usize {
         let others = [Standing::Unproven, Standing::Penalised];
-        let held = others.map(|standing| {
-            self.in_flight[standing as usize] + picking.promised[standing as usize]
-        });
+        let held =
+            others.map(|standing| self.in_flight[standing as usize] + promised[standing as usize]);
         held.iter().sum()
     }
 
     /// Slots that targets which are not proven may still take: never the last quarter.
     fn room_beside_proven(&self, picking: &Picking) -> usize {
-        without_last_quarter(self.settings.slots).saturating_sub(self.others_hold(picking))
+        without_last_quarter(self.settings.slots).saturating_sub(self.others_hold(picking.promised))
     }
 
     /// Lends idle slots, but for the last quarter, to targets that have reached their cap.
@@ -324,31 +327,35 @@ impl Heads {
             return;
         };
         let standing = entry.standing(picking.now);
-        // A head may not be asked twice in one dequeue; the floor may have asked already.
-        let is_due = |tier: &Tier| {
-            let asked = |pick: &Pick| pick.head.target_id == target_id && pick.head.tier == *tier;
-            let line = entry.lines[tier_index(*tier)];
-            line.due.is_some_and(|due| due <= picking.now) && !picking.picks.iter().any(asked)
-        };
-        let mut due: Vec<Tier> = class.tiers().iter().copied().filter(is_due).collect();
-        if due.len() > 1 {
-            if entry.other_first {
-                due.reverse();
-            }
-            entry.other_first = !entry.other_first;
-        }
+        let tiers = class.tiers();
+        let mut lines = tiers
+            .iter()
+            .filter(|tier| picking.may_ask(entry, target_id, **tier))
+            .count();
+        let reversed = lines > 1 && entry.other_first;
+        entry.other_first ^= lines > 1;
         let mut left = take.min(picking.left);
-        for (index, tier) in due.iter().enumerate() {
-            let take = left.div_ceil(due.len() - index);
+        for place in 0..tiers.len() {
+            let place = if reversed {
+                tiers.len() - 1 - place
+            } else {
+                place
+            };
+            let tier = tiers[place];
+            if !picking.may_ask(entry, target_id, tier) {
+                continue;
+            }
+            let take = left.div_ceil(lines);
             if take == 0 {
                 return;
             }
+            lines -= 1;
             picking.picks.push(Pick {
                 head: Head {
                     target_id,
-                    tier: *tier,
+                    tier,
                     take: i32::try_from(take).unwrap_or(i32::MAX),
-                    low: entry.lines[tier_index(*tier)].low,
+                    low: entry.lines[tier_index(tier)].low,
                 },
                 wakes: entry.wakes,
                 standing,
