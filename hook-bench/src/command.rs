@@ -3,6 +3,7 @@
 use anyhow::{Context as _, anyhow};
 use clap::{Args, Subcommand};
 use hook_common::start;
+use hook_localpg::options::Durability;
 
 use crate::{
     deliver::{self, DeliverArgs},
@@ -10,6 +11,7 @@ use crate::{
     ingest::{self, IngestArgs},
     isolation::{self, IsolationArgs},
     machine::Machine,
+    manage::{self, ManageArgs},
     memory::{self, MemoryArgs},
     path::{self, PathArgs},
     progress::say,
@@ -50,6 +52,8 @@ enum Scenario {
     Purge(PurgeArgs),
     /// Put failed jobs back by the hundred thousand beside healthy targets.
     Replay(ReplayArgs),
+    /// The manage routes over millions of jobs and a hundred thousand targets.
+    Manage(ManageArgs),
     /// Healthy targets beside sick ones.
     Isolation(IsolationArgs),
     /// The worker's memory and connections with many slow deliveries in flight.
@@ -73,6 +77,21 @@ pub(crate) struct Common {
     /// Also show what each statement costs, by an extension of Postgres that costs a little itself.
     #[arg(long)]
     pub(crate) statements: bool,
+    /// Keep Postgres in memory and let it wait for nothing: to try a scenario out. Its figures say
+    /// nothing about a Postgres that keeps what it is given.
+    #[arg(long)]
+    pub(crate) volatile: bool,
+}
+
+impl Common {
+    /// What a crash of the machine may cost Postgres.
+    pub(crate) fn durability(&self) -> Durability {
+        if self.volatile {
+            Durability::Off
+        } else {
+            Durability::Full
+        }
+    }
 }
 
 /// Runs a scenario and reports; nothing is to be reported of a role.
@@ -94,6 +113,7 @@ fn measure(scenario: &Scenario) -> anyhow::Result<Report> {
         Scenario::Dequeue(args) => ("dequeue", &args.common),
         Scenario::Purge(args) => ("purge", &args.common),
         Scenario::Replay(args) => ("replay", &args.common),
+        Scenario::Manage(args) => ("manage", &args.common),
         Scenario::Isolation(args) => ("isolation", &args.common),
         Scenario::Memory(args) => ("memory", &args.common),
         Scenario::Soak(args) => ("soak", &args.common),
@@ -104,7 +124,7 @@ fn measure(scenario: &Scenario) -> anyhow::Result<Report> {
         .enable_all()
         .build()
         .context("starting the runtime")?;
-    let machine = Machine::look()?;
+    let machine = Machine::look(common.durability())?;
     let mut runs = Vec::new();
     for run in 1..=common.runs {
         say(format_args!("{name}, run {run} of {}", common.runs));
@@ -122,6 +142,7 @@ async fn once(scenario: &Scenario) -> anyhow::Result<Findings> {
         Scenario::Dequeue(args) => dequeue::run(args).await,
         Scenario::Purge(args) => purge::run(args).await,
         Scenario::Replay(args) => replay::run(args).await,
+        Scenario::Manage(args) => manage::run(args).await,
         Scenario::Isolation(args) => isolation::run(args).await,
         Scenario::Memory(args) => memory::run(args).await,
         Scenario::Soak(args) => soak::run(args).await,

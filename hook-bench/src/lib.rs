@@ -22,6 +22,7 @@ mod isolation;
 mod latency;
 mod load;
 mod machine;
+mod manage;
 mod measure;
 mod memory;
 mod path;

@@ -4,7 +4,7 @@ use std::{fs, process::Command, thread};
 
 use anyhow::Context as _;
 use hook_common::config::command_line::Vars;
-use hook_localpg::find::Search;
+use hook_localpg::{find::Search, options::Durability};
 use serde::Serialize;
 
 /// The machine, without names by which it could be found.
@@ -18,10 +18,12 @@ pub(crate) struct Machine {
     /// hundredths mean that somebody else used the machine too.
     pub(crate) load_before: f64,
     pub(crate) optimised: bool,
+    /// Whether Postgres kept what it was given as it does in production.
+    pub(crate) durable: bool,
 }
 
 impl Machine {
-    pub(crate) fn look() -> anyhow::Result<Self> {
+    pub(crate) fn look(durability: Durability) -> anyhow::Result<Self> {
         let vars = Vars::from_environment();
         let binaries = Search::from_vars(|name| vars.get(name)).find();
         let binaries = binaries.context("looking for Postgres")?;
@@ -38,6 +40,7 @@ impl Machine {
             postgres,
             load_before: load(),
             optimised: !cfg!(debug_assertions),
+            durable: durability == Durability::Full,
         })
     }
 }

@@ -167,6 +167,7 @@ impl fmt::Display for Report {
             postgres,
             load_before,
             optimised,
+            durable,
         } = &self.machine;
         write!(
             f,
@@ -176,6 +177,9 @@ impl fmt::Display for Report {
         )?;
         if !optimised {
             write!(f, "\nA debug build: times and CPU mean nothing.")?;
+        }
+        if !durable {
+            write!(f, "\nPostgres in memory: it waited for no disk.")?;
         }
         for table in &self.tables {
             write!(f, "\n\n{table}")?;

@@ -76,10 +76,12 @@ impl Rig {
         }
         let vars = Vars::from_environment();
         let search = Search::from_vars(|name| vars.get(name));
+        let durability = common.durability();
         let server = blocking(move || {
             let binaries = search.find().context("looking for Postgres")?;
             let options = Options {
                 settings: postgres,
+                durability,
                 ..Options::new(binaries)
             };
             PgServer::start(options).context("starting Postgres")

@@ -273,7 +273,7 @@ async fn whatever_dies_the_accounts_of_all_sides_agree() {
     let mut scene = scene().await;
     // One in thirty is refused.
     let (keys, rounds) = (
-        amount_of([3_000, 31_500, 1_050_000]),
+        amount_of([2_000, 31_500, 1_050_000]),
         amount_of([1, 15, 75]),
     );
     let rounds_in_time = u32::try_from(rounds).expect("there are few");

@@ -13,10 +13,8 @@ use rand::Rng as _;
 use serde_json::Value;
 use tokio::{sync::watch, task::JoinSet, time::Instant};
 
-use crate::kit::{LIMIT, Sample, received, sample, seeded, sha256, wait_drained};
+use crate::kit::{LIMIT, Sample, amount, received, sample, seeded, sha256, wait_drained};
 
-/// Half of them one by one, half in batches of 50.
-const JOBS: usize = 10_000;
 const TARGETS: usize = 500;
 const BATCH: usize = 50;
 const PRODUCERS: usize = 8;
@@ -26,6 +24,8 @@ const SLOTS: usize = 32;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_processes_lose_nothing_and_keyed_repeats_create_nothing_twice() {
     let mut rng = seeded();
+    // Half of them one by one, half in batches of 50.
+    let jobs = amount(4_000, 10_000);
     let db = TestDb::durable().await;
     let sink = Sink::start(Answer::ok().pause_before_head(Duration::from_millis(5))).await;
     let mut stack = Stack::builder(&db.url())
@@ -38,7 +38,7 @@ async fn killed_processes_lose_nothing_and_keyed_repeats_create_nothing_twice() 
         .start()
         .await;
     let url = sink.url("/k");
-    let samples: Vec<Sample> = (0..JOBS)
+    let samples: Vec<Sample> = (0..jobs)
         .map(|n| sample(&mut rng, n, &url, &format!("t{}.test", n % TARGETS)))
         .collect();
     let (base, bases) = watch::channel(stack.api_url(""));
@@ -57,13 +57,13 @@ async fn killed_processes_lose_nothing_and_keyed_repeats_create_nothing_twice() 
     let parts = producers.join_all().await;
     let answers = parts.iter().map(Vec::len).sum::<usize>();
     let expected: HashMap<String, String> = parts.into_iter().flatten().collect();
-    assert_eq!((answers, expected.len()), (JOBS, JOBS), "one id per key");
+    assert_eq!((answers, expected.len()), (jobs, jobs), "one id per key");
 
     let counts = wait_drained(&db.pool().await).await;
-    let stored = i64::try_from(JOBS).expect("it is small");
+    let stored = i64::try_from(jobs).expect("it is small");
     assert_eq!((counts["completed"], counts["ended"]), (stored, 0));
     let received = received(&sink);
-    assert_eq!(received.len(), JOBS, "each job arrived and nothing else");
+    assert_eq!(received.len(), jobs, "each job arrived and nothing else");
     for (id, digests) in &received {
         let digest = expected.get(id).expect("what arrived was accepted");
         assert!(digests.iter().all(|got| got == digest), "job {id}");
