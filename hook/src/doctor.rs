@@ -98,9 +98,10 @@ pub(crate) fn run(args: &DoctorArgs, output: Output) -> Result<(), Failure> {
         .enable_all()
         .build()
         .context("starting the runtime")?;
-    match runtime.block_on(checkup::look(url.expose())) {
+    match runtime.block_on(checkup::look(url.expose(), direct.is_some())) {
         Ok(facts) => {
-            let direct = direct.map(|direct| runtime.block_on(checkup::look(direct.expose())));
+            let direct =
+                direct.map(|direct| runtime.block_on(checkup::look(direct.expose(), false)));
             checks.push(pooler(&facts, direct.as_ref()));
             checks.extend(judge(&facts));
         }
@@ -253,8 +254,8 @@ fn of_plan(name: &'static str, plan: &str) -> Check {
         Some(bad) => Check::warning(
             "plans",
             format!("the {name} has a {bad}"),
-            "ANALYZE hook.ready, hook.lease; then see that no enable_… setting is off and that \
-             plan_cache_mode is auto",
+            "behind a pooler, ALTER ROLE … SET enable_seqscan = off for the role of the services; then \
+             see that no other enable_… setting is off and that plan_cache_mode is auto",
         ),
     }
 }

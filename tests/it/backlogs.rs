@@ -7,19 +7,65 @@ use hook_testkit::{
     process::Program,
     sink::{Sink, answer::Answer},
     stack::Stack,
-    wait::{pause, wait_for},
+    wait::{pause, wait_for, wait_until},
 };
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 use serde_json::json;
 use tokio::{task::JoinSet, time::Instant};
 
-use crate::kit::{LIMIT, amount, counts, enqueue_by_sql, seeded, wait_drained};
+use crate::kit::{LIMIT, amount, counts, enqueue_by_sql, enqueue_many, seeded, wait_drained};
 
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
 const BODY_KIB: u64 = 256;
 /// How much later than it should a request may come on a busy machine.
 const BUSY: Duration = Duration::from_secs(5);
+
+/// Jobs one by one, so that every session has made up its mind how to do what; then a backlog.
+const FIRST: usize = 60;
+const BACKLOG: usize = 2_000;
+
+/// Postgres has looked at the tables while they were empty, as it does in every quiet night, and
+/// plans for tables that stay empty. Whoever plans so, and keeps to it while the tables fill, reads
+/// all that there is for each job.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tables_that_were_empty_when_they_were_analysed_are_not_read_whole_later() {
+    let db = TestDb::new().await;
+    let pool = db.pool().await;
+    sqlx::query("VACUUM (ANALYZE)")
+        .execute(&pool)
+        .await
+        .expect("an empty database can be analysed");
+    let sink = Sink::start(200).await;
+    let mut stack = Stack::start(&db.url()).await;
+    for n in 1..=FIRST {
+        stack.enqueue_to(&sink.url("/")).await;
+        sink.wait_requests(n, LIMIT).await;
+    }
+    let job = json!({"url": sink.url("/")});
+    enqueue_many(&stack, &vec![job; BACKLOG]).await;
+    sink.wait_requests(FIRST + BACKLOG, LIMIT).await;
+    // A session tells what it has read in the end at the latest.
+    for process in stack.workers.iter_mut().chain([&mut stack.api]) {
+        process.terminate(LIMIT).await;
+    }
+    wait_until(LIMIT, async || {
+        let (found, read): (i64, i64) = sqlx::query_as(
+            "SELECT sum(idx_scan)::bigint, sum(seq_tup_read)::bigint FROM pg_stat_user_tables
+            WHERE schemaname = 'hook' AND relname LIKE 'job_%'",
+        )
+        .fetch_one(&pool)
+        .await
+        .expect("Postgres counts what is read");
+        let jobs = i64::try_from(FIRST + BACKLOG).expect("not so many");
+        assert!(read <= jobs, "{read} rows were read for {jobs} jobs");
+        if found < jobs {
+            return Err(format!("{found} of {jobs} jobs were looked up by an index"));
+        }
+        Ok(())
+    })
+    .await;
+}
 
 /// PAY-11: the backlog is far larger than what a worker may hold of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -113,11 +113,12 @@ const PLANS: [(&str, &str, &str); 2] = [
     ),
 ];
 
-/// Looks at the database behind a URL.
+/// Looks at the database behind a URL. `pooled` says that services know of a pooler there, so that
+/// they ask for nothing when they connect.
 ///
 /// # Errors
 /// It could not be reached, or a question was refused.
-pub async fn look(url: &str) -> sqlx::Result<Facts> {
+pub async fn look(url: &str, pooled: bool) -> sqlx::Result<Facts> {
     // As the services connect: poolers refuse what sqlx asks for by default.
     let options = connect_options(url, "hook doctor")?;
     let mut connection = connect(&options).await?;
@@ -136,7 +137,7 @@ pub async fn look(url: &str) -> sqlx::Result<Facts> {
             .await?;
     }
     if facts.schema == Some(migrate::version_needed()) && facts.missing_rights.is_empty() {
-        facts.plans = plans(&mut connection).await?;
+        facts.plans = plans(&mut connection, pooled).await?;
     }
     connection.close().await?;
     Ok(facts)
@@ -189,9 +190,21 @@ async fn holds(connection: &mut PgConnection, facts: &mut Facts) -> sqlx::Result
     Ok(())
 }
 
-async fn plans(connection: &mut PgConnection) -> sqlx::Result<Vec<(&'static str, String)>> {
+async fn plans(
+    connection: &mut PgConnection,
+    pooled: bool,
+) -> sqlx::Result<Vec<(&'static str, String)>> {
     let mut plans = Vec::new();
     let mut transaction = connection.begin().await?;
+    if !pooled {
+        for (name, value) in super::PLANNING {
+            sqlx::query("-- checkup_planning\nSELECT set_config($1, $2, true)")
+                .bind(name)
+                .bind(value)
+                .execute(&mut *transaction)
+                .await?;
+        }
+    }
     for (name, prepare, explain) in PLANS {
         transaction.execute(sqlx::raw_sql(prepare)).await?;
         let rows = transaction.fetch_all(sqlx::raw_sql(explain)).await?;

@@ -311,7 +311,8 @@ impl Db {
     fn drop_startup_options(&self) {
         warn!(
             "a pooler before Postgres refuses start-up options: statements have no time limit on \
-             the server's side; set HOOK_DATABASE_DIRECT_URL to say that there is a pooler"
+             the server's side, and their plans may turn bad; set HOOK_DATABASE_DIRECT_URL to say \
+             that there is a pooler, and the options for the role (docs/operations.md)"
         );
         self.replace(Reason::StartupOptions, self.inner.direct.clone());
     }

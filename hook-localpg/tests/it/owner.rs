@@ -262,12 +262,7 @@ fn an_ordinary_user_can_do_all_of_this() {
     let output = Command::new("setpriv")
         .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
         .arg(program)
-        .args([
-            "private_server",
-            "killing_the_owner",
-            "taken_over",
-            "--test-threads=2",
-        ])
+        .args(["private_server", "killing_the_owner", "taken_over"])
         .current_dir("/")
         .output()
         .unwrap();
