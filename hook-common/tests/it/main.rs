@@ -1,7 +1,6 @@
-//! What the services share, against a real Postgres and in processes of its own.
+//! What the services share, against a real Postgres.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod db;
-mod histograms;
 mod queue;

@@ -1,8 +1,7 @@
-//! Durations that nobody scrapes do not pile up. The recorder is one per process, and what it holds
-//! shows in the size of the process: so this test runs its own program once more, with a variable
-//! that makes [`recorder`] record.
+//! Durations that nobody scrapes do not pile up. The recorder is one per process, so this test has
+//! a process of its own.
 
-use std::{env, fs, net::SocketAddr, process::Command, time::Duration};
+use std::{fs, net::SocketAddr, time::Duration};
 
 use hook_common::{
     lifecycle::Stop,
@@ -11,12 +10,6 @@ use hook_common::{
     periodic::Heartbeats,
 };
 use tokio::time::Instant;
-
-/// Set where [`recorder`] is to record.
-const RECORD: &str = "HOOK_COMMON_TEST_RECORD";
-
-/// What it says in the end.
-const DONE: &str = "RECORDED AND HELD LITTLE";
 
 const SAMPLES: u32 = 3_000_000;
 
@@ -41,27 +34,9 @@ fn resident_bytes() -> u64 {
     kib * 1024
 }
 
-#[test]
-fn obs_03_memory_does_not_grow_while_nobody_scrapes() {
-    let output = Command::new(env::current_exe().unwrap())
-        .args(["histograms::recorder", "--exact", "--nocapture"])
-        .env(RECORD, "")
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        output.status.success() && said.contains(DONE),
-        "{said}\n{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-}
-
-/// Not a test by itself: as many samples as would fill twice the limit if they were kept.
+/// OBS-03: as many samples as would fill twice the limit if they were kept.
 #[tokio::test]
-async fn recorder() {
-    if env::var_os(RECORD).is_none() {
-        return;
-    }
+async fn obs_03_memory_does_not_grow_while_nobody_scrapes() {
     let recorded = metrics::install();
     let surface = Surface {
         binary: "test",
@@ -93,5 +68,4 @@ async fn recorder() {
         format!("hook_worker_attempt_duration_seconds_count{{outcome=\"delivered\"}} {SAMPLES}");
     assert!(text.contains(&count), "{count}");
     ops.close();
-    println!("{DONE}");
 }
