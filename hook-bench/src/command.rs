@@ -1,5 +1,7 @@
 //! What can be typed after `hook bench`, and the way from there to a report.
 
+use std::path::PathBuf;
+
 use anyhow::{Context as _, anyhow};
 use clap::{Args, Subcommand};
 use hook_common::start;
@@ -81,6 +83,9 @@ pub(crate) struct Common {
     /// nothing about a Postgres that keeps what it is given.
     #[arg(long)]
     pub(crate) volatile: bool,
+    /// The program that has every service and role of a scenario as a subcommand.
+    #[arg(skip)]
+    pub(crate) program: PathBuf,
 }
 
 impl Common {
@@ -94,30 +99,33 @@ impl Common {
     }
 }
 
-/// Runs a scenario and reports; nothing is to be reported of a role.
+/// Runs a scenario and reports; nothing is to be reported of a role. `program` is `hook` itself,
+/// which is run once more for each process of the scenario.
 ///
 /// # Errors
 /// When something could not be started, broke, or did not stop in good order.
-pub fn run(args: BenchArgs) -> anyhow::Result<Option<Report>> {
+pub fn run(args: BenchArgs, program: PathBuf) -> anyhow::Result<Option<Report>> {
     match args.command {
         Command::Role(role) => role::play(role).map(|()| None),
-        Command::Scenario(scenario) => measure(&scenario).map(Some),
+        Command::Scenario(scenario) => measure(scenario, program).map(Some),
     }
 }
 
-fn measure(scenario: &Scenario) -> anyhow::Result<Report> {
-    let (name, common) = match scenario {
-        Scenario::Ingest(args) => ("ingest", &args.common),
-        Scenario::Deliver(args) => ("deliver", &args.common),
-        Scenario::Path(args) => ("path", &args.common),
-        Scenario::Dequeue(args) => ("dequeue", &args.common),
-        Scenario::Purge(args) => ("purge", &args.common),
-        Scenario::Replay(args) => ("replay", &args.common),
-        Scenario::Manage(args) => ("manage", &args.common),
-        Scenario::Isolation(args) => ("isolation", &args.common),
-        Scenario::Memory(args) => ("memory", &args.common),
-        Scenario::Soak(args) => ("soak", &args.common),
+fn measure(mut scenario: Scenario, program: PathBuf) -> anyhow::Result<Report> {
+    let (name, common) = match &mut scenario {
+        Scenario::Ingest(args) => ("ingest", &mut args.common),
+        Scenario::Deliver(args) => ("deliver", &mut args.common),
+        Scenario::Path(args) => ("path", &mut args.common),
+        Scenario::Dequeue(args) => ("dequeue", &mut args.common),
+        Scenario::Purge(args) => ("purge", &mut args.common),
+        Scenario::Replay(args) => ("replay", &mut args.common),
+        Scenario::Manage(args) => ("manage", &mut args.common),
+        Scenario::Isolation(args) => ("isolation", &mut args.common),
+        Scenario::Memory(args) => ("memory", &mut args.common),
+        Scenario::Soak(args) => ("soak", &mut args.common),
     };
+    common.program = program;
+    let (common, scenario) = (common.clone(), &scenario);
     start::raise_descriptor_limit();
     // One thread: the load shares the cores with what it measures.
     let runtime = tokio::runtime::Builder::new_current_thread()

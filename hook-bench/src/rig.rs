@@ -76,12 +76,13 @@ impl Rig {
         }
         let vars = Vars::from_environment();
         let search = Search::from_vars(|name| vars.get(name));
-        let durability = common.durability();
+        let (durability, volatile) = (common.durability(), common.volatile);
         let server = blocking(move || {
             let binaries = search.find().context("looking for Postgres")?;
             let options = Options {
                 settings: postgres,
                 durability,
+                in_memory: volatile,
                 ..Options::new(binaries)
             };
             PgServer::start(options).context("starting Postgres")
@@ -99,7 +100,7 @@ impl Rig {
         let pool = PgPoolOptions::new().max_connections(ADMIN_CONNECTIONS);
         Ok(Self {
             server,
-            program: std::env::current_exe().context("finding our own executable")?,
+            program: common.program.clone(),
             settings: common.settings.clone(),
             admin: pool.connect_lazy_with(options.clone()),
             options,

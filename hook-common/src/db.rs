@@ -25,7 +25,7 @@ use tokio::{sync::Notify, time::Instant};
 use tracing::warn;
 
 use crate::{
-    config::CommonConfig,
+    config::{Binary, CommonConfig},
     metrics::process::{DB_FAULTS_TOTAL, DB_POOL_REBUILDS_TOTAL},
     ops::Readiness,
 };
@@ -95,7 +95,7 @@ impl Db {
         let options = if pooled {
             base
         } else {
-            base.options(startup_options(config.db_statement_timeout))
+            base.options(startup_options(config.binary, config.db_statement_timeout))
         };
         let backends = Backends::new(config.db_pool_max);
         let pool = backends.noted_by(pool_options(config.db_pool_max));
@@ -342,16 +342,20 @@ fn connect_options(url: &str, name: &str) -> sqlx::Result<PgConnectOptions> {
         .disable_statement_logging())
 }
 
-/// What makes plans stay good.
+/// What makes a worker's plans stay good.
 ///
 /// A table that was analysed while it was empty is believed to stay so: a plan that is made then
 /// reads all of it, and goes on doing so for as long as it is kept, a minute or more, while the
-/// table grows by thousands of rows a second. Our indices are right whatever the size. And what
-/// reads a whole table all the same would look so dear then that it would be compiled.
+/// table grows by thousands of rows a second. Each statement of a worker has an index for all that
+/// it looks for, whatever the sizes. Those of other services have not: a plan that has to read a
+/// table all the same looks so dear then that the rest of it no longer counts.
 const PLANNING: [(&str, &str); 2] = [("enable_seqscan", "off"), ("jit", "off")];
 
 /// What the server is to do for our sessions. None of it is needed for correct work.
-fn startup_options(statement_timeout: Duration) -> impl Iterator<Item = (&'static str, String)> {
+fn startup_options(
+    binary: Binary,
+    statement_timeout: Duration,
+) -> impl Iterator<Item = (&'static str, String)> {
     let ms = statement_timeout.as_millis().to_string();
     let limits = [
         ("statement_timeout", ms.clone()),
@@ -361,7 +365,8 @@ fn startup_options(statement_timeout: Duration) -> impl Iterator<Item = (&'stati
         ("tcp_keepalives_interval", "5".to_owned()),
         ("tcp_keepalives_count", "3".to_owned()),
     ];
-    let planning = PLANNING.map(|(name, value)| (name, value.to_owned()));
+    let planning = PLANNING.iter().filter(move |_| binary == Binary::Worker);
+    let planning = planning.map(|(name, value)| (*name, (*value).to_owned()));
     limits.into_iter().chain(planning)
 }
 

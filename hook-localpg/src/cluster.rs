@@ -44,12 +44,12 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     /// Makes the directory, which is still empty when it is new.
-    pub(crate) fn prepare(place: &Place, durability: Durability) -> io::Result<Self> {
+    pub(crate) fn prepare(place: &Place, in_memory: bool) -> io::Result<Self> {
         match place {
             Place::Private => {
                 // The guard, which is the server's user, removes the directory in the end.
                 let account = Account::for_programs()?;
-                let places = private_places(durability);
+                let places = private_places(in_memory);
                 let directory = temporary_directory(&places, "hook-pg-", account)?;
                 Ok(Self {
                     directory,

@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use crate::account::Account;
-use crate::options::Durability;
 
 /// Creates a directory for files that the account must reach, and gives its real path.
 ///
@@ -57,18 +56,14 @@ fn create_for_root(directory: &Path) -> io::Result<()> {
 const MEMORY_FREE_MIN: u64 = 4 << 30;
 
 /// Where a server's private directory may lie, best first.
-///
-/// A server that need not survive anything is kept in memory: making and removing the hundreds of
-/// files of a database there takes half the time that it takes on a disk.
-pub(crate) fn private_places(durability: Durability) -> Vec<&'static str> {
+pub(crate) fn private_places(in_memory: bool) -> Vec<&'static str> {
     const MEMORY: &str = "/dev/shm";
     let disks = ["/var/tmp", "/tmp"];
-    let in_memory = match durability {
-        Durability::Full => false,
-        Durability::Off => rustix::fs::statvfs(MEMORY)
-            .is_ok_and(|space| space.f_bavail * space.f_frsize >= MEMORY_FREE_MIN),
+    let has_room = || {
+        rustix::fs::statvfs(MEMORY)
+            .is_ok_and(|space| space.f_bavail * space.f_frsize >= MEMORY_FREE_MIN)
     };
-    in_memory
+    (in_memory && has_room())
         .then_some(MEMORY)
         .into_iter()
         .chain(disks)

@@ -14,6 +14,9 @@ pub struct Options {
     pub place: Place,
     /// What a crash of the machine may cost.
     pub durability: Durability,
+    /// Whether a private server's data may lie in memory, if there is room: making and removing
+    /// the hundreds of files of a database there takes half the time that it takes on a disk.
+    pub in_memory: bool,
     /// What to do when somebody else runs a server in this place.
     pub when_running: WhenRunning,
     /// Further settings, as in `postgresql.conf`, name and value. They win over ours.
@@ -29,6 +32,7 @@ impl Options {
             binaries,
             place: Place::Private,
             durability: Durability::Full,
+            in_memory: false,
             when_running: WhenRunning::Refuse,
             settings: Vec::new(),
             port: None,

@@ -126,7 +126,7 @@ impl PgServer {
     ///
     /// [`StartError::Running`] is the caller's to handle; the others say what is broken.
     pub fn start(options: Options) -> Result<Self, StartError> {
-        let cluster = Cluster::prepare(&options.place, options.durability)
+        let cluster = Cluster::prepare(&options.place, options.in_memory)
             .map_err(doing("prepare the server's directory"))?;
         let (hold, port) = match claim(&cluster, options.when_running)? {
             Claim::Owner(lock) => (

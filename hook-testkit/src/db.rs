@@ -59,7 +59,8 @@ impl TestDb {
     }
 
     /// Gives a database with all migrations on a server of its own, with the durability of
-    /// production. The server can be stopped, killed and started again.
+    /// production. The server can be stopped, killed and started again. Its data lies in memory,
+    /// where only a loss of power would cost it; with `HOOK_TEST_FULL` on a disk, for which it waits.
     pub async fn durable() -> Self {
         Self::durable_with(&[]).await
     }
@@ -236,7 +237,9 @@ fn options(durability: Durability) -> Options {
         .unwrap_or_else(|error| panic!("no Postgres for the tests: {}", chain(&error)));
     // Every test has a pool or two, and system tests have three processes with a pool each.
     let settings = vec![("max_connections".to_owned(), "300".to_owned())];
+    let is_full = std::env::var_os("HOOK_TEST_FULL").is_some();
     Options {
+        in_memory: durability == Durability::Off || !is_full,
         durability,
         settings,
         ..Options::new(binaries)

@@ -291,7 +291,7 @@ async fn whatever_dies_the_accounts_of_all_sides_agree() {
 async fn without_faults_nothing_is_sent_twice() {
     let mut rng = seeded();
     let scene = scene().await;
-    let producers = produce(&mut rng, &scene, amount(2_000, 100_000), Duration::ZERO);
+    let producers = produce(&mut rng, &scene, amount(1_000, 100_000), Duration::ZERO);
     let history = judged(scene, producers, LEASE).await;
     assert_eq!(history.duplicates(), 0);
 }

@@ -27,6 +27,12 @@ pub(crate) async fn set_statistics(pool: &PgPool, statistics: Statistics) -> sql
     Ok(())
 }
 
+/// Has Postgres look at every table.
+pub(crate) async fn look_at_all(pool: &PgPool) -> sqlx::Result<()> {
+    let looked = sqlx::query("VACUUM (ANALYZE)").execute(pool).await;
+    looked.map(drop)
+}
+
 const NAIVE: &str = "-- naive
 SELECT job_id FROM hook.ready
 WHERE shard = 0 AND run_at <= now()

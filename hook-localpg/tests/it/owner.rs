@@ -257,7 +257,13 @@ fn an_ordinary_user_can_do_all_of_this() {
     }
     let place = place();
     let program = place.path().join("tests");
-    fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    // Copied by another process: a program that one of our own descriptors may still write to, in a
+    // child that another test is just starting, cannot be run.
+    let copied = Command::new("cp")
+        .arg(std::env::current_exe().unwrap())
+        .arg(&program)
+        .status();
+    assert!(copied.unwrap().success());
     fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
     let output = Command::new("setpriv")
         .args(["--reuid=65534", "--regid=65534", "--clear-groups"])

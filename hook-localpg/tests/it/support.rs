@@ -27,6 +27,7 @@ pub(crate) fn binaries() -> Binaries {
 pub(crate) fn quick() -> Options {
     Options {
         durability: Durability::Off,
+        in_memory: true,
         ..Options::new(binaries())
     }
 }

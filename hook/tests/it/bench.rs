@@ -1,17 +1,36 @@
 //! Small versions of the load scenarios: every part of them runs, and what does not depend on how
 //! busy the machine is holds. Times and throughput are for `hook bench` itself.
 
-use std::process::Command;
+use std::{path::PathBuf, process::Command};
 
+use clap::Parser;
+use hook_bench::command::BenchArgs;
 use serde_json::Value;
 
+#[derive(Parser)]
+struct Line {
+    #[command(flatten)]
+    args: BenchArgs,
+}
+
 /// Runs a scenario and gives its report; a scenario that lost a job or did not stop in good order
-/// has failed.
+/// has failed. It is driven from here, so that what one has made for its Postgres serves the others.
 fn bench(arguments: &[&str]) -> Value {
+    let arguments = ["hook bench"]
+        .iter()
+        .chain(arguments)
+        .chain(&["--volatile"]);
+    let line = Line::try_parse_from(arguments).unwrap();
+    let program = PathBuf::from(env!("CARGO_BIN_EXE_hook"));
+    let report = hook_bench::command::run(line.args, program).unwrap();
+    serde_json::to_value(report.unwrap()).unwrap()
+}
+
+/// The same as somebody types it.
+fn typed(arguments: &[&str]) -> Value {
     let output = Command::new(env!("CARGO_BIN_EXE_hook"))
         .args(["--json", "bench"])
         .args(arguments)
-        .arg("--volatile")
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
@@ -85,7 +104,13 @@ fn ingest_stores_every_job_that_it_answers() {
 
 #[test]
 fn deliver_completes_a_backlog_and_sends_no_job_twice() {
-    let report = bench(&["deliver", "--jobs=3000", "--targets=7", "--runs=1"]);
+    let report = typed(&[
+        "deliver",
+        "--volatile",
+        "--jobs=3000",
+        "--targets=7",
+        "--runs=1",
+    ]);
     assert_eq!(number(&report, "deliver", "from a backlog", "repeats"), 0.0);
     assert!(number(&report, "deliver", "bare posts", "jobs_per_second") > 0.0);
 }

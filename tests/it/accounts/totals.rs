@@ -29,7 +29,7 @@ type Counts = BTreeMap<(String, &'static str), u64>;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn jan_03_totals_equal_the_receivers_log_over_purges_and_killed_janitors() {
     let mut rng = seeded();
-    let (job_count, kills) = (amount(4_000, 100_000), amount(8, 80));
+    let (job_count, kills) = (amount(2_000, 100_000), amount(5, 80));
     let db = TestDb::durable().await;
     let pool = db.pool().await;
     let sink = Sink::start(Script::status_in_path()).await;
