@@ -254,8 +254,9 @@ fn of_plan(name: &'static str, plan: &str) -> Check {
         Some(bad) => Check::warning(
             "plans",
             format!("the {name} has a {bad}"),
-            "behind a pooler, ALTER ROLE … SET enable_seqscan = off for the role of the workers; then \
-             see that no other enable_… setting is off and that plan_cache_mode is auto",
+            "behind a pooler, ALTER ROLE … SET enable_seqscan = off, and enable_sort = off, for the role of \
+             the workers; then see that no other enable_… setting is off and that plan_cache_mode is \
+             auto",
         ),
     }
 }

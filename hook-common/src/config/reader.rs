@@ -67,6 +67,18 @@ impl BadSettings {
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|bad| bad.name.as_str())
     }
+
+    /// What several programs found, in one message; what they say alike is said once. `None` if
+    /// there is nothing.
+    pub fn together(found: impl IntoIterator<Item = Self>) -> Option<Self> {
+        let mut all: Vec<Bad> = Vec::new();
+        for bad in found.into_iter().flat_map(|found| found.0) {
+            if !all.contains(&bad) {
+                all.push(bad);
+            }
+        }
+        (!all.is_empty()).then_some(Self(all))
+    }
 }
 
 impl<'a> Reader<'a> {

@@ -86,17 +86,23 @@ impl CircuitNews {
     }
 }
 
+// First those with settings by hand, then the others, each in the order of the index: nothing has to
+// be sorted, which workers ask Postgres not to do (`crate::db`).
 const SPECIAL_TARGETS: &str = "-- special_targets
 SELECT target_id, paused, max_in_flight, rate_per_second, penalty_pin,
     CASE WHEN changed_at > now() - $2::bigint * interval '1 millisecond' THEN penalty ELSE 0::smallint END AS penalty,
     CASE WHEN held_until > now()
         THEN (extract(epoch FROM held_until - now()) * 1000)::bigint END AS held_ms,
     hold_interval_ms
-FROM hook.target
-WHERE shard = $1 AND (paused OR max_in_flight IS NOT NULL OR rate_per_second IS NOT NULL
-    OR penalty_pin IS NOT NULL OR penalty > 0 OR held_until IS NOT NULL)
-ORDER BY paused OR max_in_flight IS NOT NULL OR rate_per_second IS NOT NULL OR penalty_pin IS NOT NULL DESC,
-    changed_at DESC LIMIT $3";
+FROM (VALUES (true), (false)) AS by_hand (wanted) CROSS JOIN LATERAL (
+    SELECT * FROM hook.target
+    WHERE shard = $1 AND (paused OR max_in_flight IS NOT NULL OR rate_per_second IS NOT NULL
+            OR penalty_pin IS NOT NULL OR penalty > 0 OR held_until IS NOT NULL)
+        AND (paused OR max_in_flight IS NOT NULL OR rate_per_second IS NOT NULL OR penalty_pin IS NOT NULL)
+            = by_hand.wanted
+    ORDER BY changed_at DESC LIMIT $3
+) AS special
+LIMIT $3";
 
 // $6 is the number of the news: 1 opened, 2 probe failed, 3 released. A circuit that is open
 // already is not opened again, and one that somebody released is not kept open by a failed probe.

@@ -4,7 +4,7 @@ use std::{future::Future, time::Duration};
 
 use anyhow::anyhow;
 use hook_common::{
-    config::{Binary, command_line::Vars},
+    config::{BadSettings, Binary, command_line::Vars},
     lifecycle::Stop,
     ops::Readiness,
     start,
@@ -38,23 +38,30 @@ impl Services {
         listener: TcpListener,
         stop: &Stop,
     ) -> Result<Self, Failure> {
-        let (api, worker, janitor) = (
-            start::settings(
-                Binary::Api,
-                &vars(Binary::Api),
-                hook_api::config::Config::read,
-            )?,
-            start::settings(
-                Binary::Worker,
-                &vars(Binary::Worker),
-                hook_worker::Config::read,
-            )?,
-            start::settings(
-                Binary::Janitor,
-                &vars(Binary::Janitor),
-                hook_janitor::Config::read,
-            )?,
+        let api = start::settings(
+            Binary::Api,
+            &vars(Binary::Api),
+            hook_api::config::Config::read,
         );
+        let worker = start::settings(
+            Binary::Worker,
+            &vars(Binary::Worker),
+            hook_worker::Config::read,
+        );
+        let janitor = start::settings(
+            Binary::Janitor,
+            &vars(Binary::Janitor),
+            hook_janitor::Config::read,
+        );
+        let bad = [
+            api.as_ref().err().cloned(),
+            worker.as_ref().err().cloned(),
+            janitor.as_ref().err().cloned(),
+        ];
+        if let Some(bad) = BadSettings::together(bad.into_iter().flatten()) {
+            return Err(bad.into());
+        }
+        let (api, worker, janitor) = (api?, worker?, janitor?);
         let (sender, started) = mpsc::channel(SERVICES);
         let mut tasks = JoinSet::new();
         let tell = sender.clone();

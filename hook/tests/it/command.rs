@@ -368,15 +368,21 @@ async fn a_bad_setting_stops_dev_with_one_message_and_leaves_nothing() {
     let path = data.path().to_str().unwrap();
     let mut command = hook(&["dev", "--port=0", "--data", path]);
     command
+        .env("HOOK_API_BODY_MAX", "much")
         .env("HOOK_WORKER_SLOTS", "many")
+        .env("HOOK_DB_POOL_MAX", "few")
         .env("HOOK_RETENTION_FALED", "1d");
     let output = output_of(&mut command).await;
     assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
     let said = stderr(&output);
-    assert!(
-        said.contains("HOOK_WORKER_SLOTS") || said.contains("HOOK_RETENTION_FALED"),
-        "{said}"
-    );
+    for name in [
+        "HOOK_API_BODY_MAX",
+        "HOOK_WORKER_SLOTS",
+        "HOOK_DB_POOL_MAX",
+        "HOOK_RETENTION_FALED",
+    ] {
+        assert_eq!(said.matches(name).count(), 1, "{name}: {said}");
+    }
 }
 
 #[tokio::test]

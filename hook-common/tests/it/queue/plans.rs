@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use hook_common::{
-    db::Db,
+    db::{Db, PLANNING},
     job::Tier,
     queue::{PREPARE_DEQUEUE, PREPARE_FINISH, Queue},
 };
-use sqlx::{Executor as _, PgPool, Row as _};
+use sqlx::{AssertSqlSafe, Executor as _, PgConnection, PgPool, Row as _};
 
 use super::kit::{Kit, fill, head, term};
 
@@ -15,6 +15,11 @@ use super::kit::{Kit, fill, head, term};
 async fn dequeue_plan(kit: &Kit, mode: &'static str) -> String {
     let mut connection = kit.pool.acquire().await.unwrap();
     connection.execute(mode).await.unwrap();
+    dequeue_plan_of(&mut connection).await
+}
+
+/// What the server makes of the dequeue in this session.
+async fn dequeue_plan_of(connection: &mut PgConnection) -> String {
     connection.execute("DEALLOCATE ALL").await.unwrap();
     connection
         .execute(sqlx::raw_sql(PREPARE_DEQUEUE))
@@ -105,6 +110,37 @@ async fn a_dequeue_probes_heads_whatever_is_known_of_the_table() {
         "SET plan_cache_mode = force_generic_plan",
     ] {
         assert_probes_heads(&dequeue_plan(&kit, mode).await);
+    }
+}
+
+/// A vacuum that found nothing alive, and could not give the pages back, says so to the planner. Then
+/// one index seems as good as another, also one that finds all rows, and workers forbid what that
+/// would need.
+#[tokio::test]
+async fn a_dequeue_of_a_worker_probes_heads_where_the_table_is_believed_to_be_empty() {
+    let kit = Kit::new().await;
+    fill(&kit.pool, 50_000, 300).await;
+    let mut worker = kit.pool.acquire().await.unwrap();
+    for (name, value) in PLANNING {
+        let set = format!("SET {name} = {value}");
+        worker.execute(AssertSqlSafe(set)).await.unwrap();
+    }
+    for mode in [
+        "SET plan_cache_mode = force_custom_plan",
+        "SET plan_cache_mode = force_generic_plan",
+    ] {
+        worker.execute(mode).await.unwrap();
+        worker
+            .execute(
+                "UPDATE pg_class SET reltuples = 0, relpages = pg_relation_size(oid) / 8192
+                WHERE relnamespace = 'hook'::regnamespace AND relname LIKE 'ready%'",
+            )
+            .await
+            .unwrap();
+        let plan = dequeue_plan_of(&mut worker).await;
+        assert_probes_heads(&plan);
+        // What Postgres adds to the price of what is forbidden and done all the same.
+        assert!(!plan.contains("10000000000"), "{plan}");
     }
 }
 
