@@ -7,7 +7,7 @@ use hook_common::{
     job::Tier,
     queue::{PREPARE_DEQUEUE, PREPARE_FINISH, Queue},
 };
-use sqlx::{AssertSqlSafe, Executor as _, PgConnection, PgPool, Row as _};
+use sqlx::{Executor as _, PgConnection, PgPool, Row as _};
 
 use super::kit::{Kit, fill, head, term};
 
@@ -122,8 +122,12 @@ async fn a_dequeue_of_a_worker_probes_heads_where_the_table_is_believed_to_be_em
     fill(&kit.pool, 50_000, 300).await;
     let mut worker = kit.pool.acquire().await.unwrap();
     for (name, value) in PLANNING {
-        let set = format!("SET {name} = {value}");
-        worker.execute(AssertSqlSafe(set)).await.unwrap();
+        sqlx::query("SELECT set_config($1, $2, false)")
+            .bind(name)
+            .bind(value)
+            .execute(&mut *worker)
+            .await
+            .unwrap();
     }
     for mode in [
         "SET plan_cache_mode = force_custom_plan",
