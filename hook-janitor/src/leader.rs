@@ -66,6 +66,8 @@ impl Leadership {
     /// # Errors
     /// When Postgres could not be asked; what was known stays in force until its time is over.
     pub async fn run_once(&self) -> anyhow::Result<Report> {
+        // The lead may have run out while Postgres was away, or while the last question took long.
+        self.show();
         let asked = Instant::now();
         let leads = self.queue.lead(&self.name, LEASE).await;
         let leads = leads.context("asking for the lead of the janitors")?;
@@ -77,7 +79,7 @@ impl Leadership {
         if !leads {
             replaced::withdraw(stats::SET);
         }
-        LEADER.gauge(&[]).set(if leads { 1.0 } else { 0.0 });
+        self.show();
         Ok(if leads {
             Report::Leads
         } else {
@@ -97,6 +99,10 @@ impl Leadership {
         }
         let resigned = self.queue.resign(&self.name).await;
         resigned.context("giving up the lead of the janitors")
+    }
+
+    fn show(&self) {
+        LEADER.gauge(&[]).set(if self.leads() { 1.0 } else { 0.0 });
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {

@@ -7,7 +7,10 @@
 //! One dequeue is under way at a time, and beside a large one a second for other targets: so a busy
 //! target does not have the next job of a quiet one wait until Postgres has found all of its own.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use hook_common::{
     db::Fault,
@@ -270,6 +273,7 @@ async fn lease(shared: &Shared, picks: &[Pick], limit: usize) -> Result<Dequeued
             metric::LAST_DEQUEUE_SUCCESS_TIMESTAMP_SECONDS
                 .gauge(&[])
                 .set(unix_seconds());
+            shared.dequeue_fails.store(false, Ordering::Relaxed);
             return Ok(dequeued);
         }
         Some(Err(error)) => {
@@ -284,6 +288,7 @@ async fn lease(shared: &Shared, picks: &[Pick], limit: usize) -> Result<Dequeued
     metric::DEQUEUE_FAILURES_TOTAL
         .counter(&[failure.word()])
         .increment(1);
+    shared.dequeue_fails.store(true, Ordering::Relaxed);
     Err(failure)
 }
 

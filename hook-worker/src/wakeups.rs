@@ -4,7 +4,11 @@
 //! can listen is to be had. The sweep finds everything else, told or not, by walking from target
 //! to target; it is what makes the queue correct, the notifications only make it quick.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use hook_common::{
     config::Secret,
@@ -71,9 +75,12 @@ impl Sweeper {
         metric::SWEEP_DURATION_SECONDS
             .histogram(&[])
             .record(begun.elapsed());
-        metric::LAST_DEQUEUE_SUCCESS_TIMESTAMP_SECONDS
-            .gauge(&[])
-            .set(unix_seconds());
+        // Without anything to dequeue, this is what shows that jobs would be found.
+        if !shared.dequeue_fails.load(Ordering::Relaxed) {
+            metric::LAST_DEQUEUE_SUCCESS_TIMESTAMP_SECONDS
+                .gauge(&[])
+                .set(unix_seconds());
+        }
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! What the loops of a worker share.
 
 use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError, atomic::AtomicBool},
     time::Duration,
 };
 
@@ -21,6 +21,8 @@ pub(crate) struct Shared {
     /// What the other workers know this one by.
     pub(crate) me: LiveWorker,
     pub(crate) heads: Mutex<Heads>,
+    /// Whether the last dequeue failed: a sweep that works then says nothing about the next one.
+    pub(crate) dequeue_fails: AtomicBool,
     /// Told when a head may have become servable.
     pub(crate) changed: Notify,
     pub(crate) gate: Gate,
@@ -40,6 +42,7 @@ impl Shared {
         let tiers = config.tiers();
         Self {
             heads: Mutex::new(Heads::new(config.policy.clone(), tiers)),
+            dequeue_fails: AtomicBool::new(false),
             changed: Notify::new(),
             gate: Gate::new("delivery", config.policy.slots),
             heartbeats,
