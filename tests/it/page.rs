@@ -357,6 +357,15 @@ async fn keys_lead_everywhere_and_a_fault_is_told() {
             .wait(&format!("document.body.dataset.ready === '{screen}'"))
             .await;
     }
+    // However long somebody looks, the page holds no more than what it shows.
+    shown.page.eval("refresh()").await;
+    let before = shown.page.eval("drawn.length").await;
+    let often = "(async () => { for (let n = 0; n < 10; n++) await refresh(); })()";
+    shown.page.eval(often).await;
+    assert_eq!(shown.page.eval("drawn.length").await, before);
+    // Return in a field of the dialog means yes, as everywhere.
+    let default = "document.querySelector('dialog button:not([type=button])').id";
+    assert_eq!(shown.page.eval(default).await, "dialog-ok");
     assert_eq!(shown.page.complaints(), [] as [String; 0]);
     shown
         .page

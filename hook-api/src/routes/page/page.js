@@ -9,7 +9,7 @@ const HOUR_MS = 3600000;
 const SPARK_HOURS = 24;
 const $ = (id) => document.getElementById(id);
 const main = $("main");
-const state = { screen: "targets", argument: "", order: "", body: false, samples: [], last: "" };
+const state = { screen: "targets", argument: "", order: "", body: false, samples: [] };
 
 // ---- making elements -------------------------------------------------------------------------
 
@@ -361,18 +361,23 @@ function jobParts(job) {
 // ---- showing ---------------------------------------------------------------------------------
 
 let asked = 0;
+let pending = 0;
+// What is on the screen, as text: nothing is drawn again that did not change.
+let drawn = "";
 async function refresh() {
   const mine = ++asked;
+  pending += 1;
   try {
     const [data, show] = await screens[state.screen]();
     if (mine !== asked) return;
-    const shown = JSON.stringify([state, data]);
-    if (shown !== state.last) draw(show);
-    state.last = JSON.stringify([state, data]);
+    if (JSON.stringify([state, data]) !== drawn) draw(show);
+    drawn = JSON.stringify([state, data]);
     say("as of " + new Date().toISOString().slice(11, 19) + " UTC");
     document.body.dataset.ready = state.screen;
   } catch (error) {
     if (mine === asked) say(error.message, "bad");
+  } finally {
+    pending -= 1;
   }
 }
 
@@ -396,7 +401,7 @@ function route() {
   try { argument = decodeURIComponent(argument); } catch { argument = ""; }
   if (argument !== state.argument) state.body = false;
   state.argument = argument;
-  state.last = "";
+  drawn = "";
   document.title = "hook: " + state.screen;
   for (const link of document.querySelectorAll("nav a")) {
     if (link.dataset.screen === state.screen) link.setAttribute("aria-current", "page");
@@ -415,5 +420,7 @@ document.addEventListener("keydown", (event) => {
   else if (event.key === "r") refresh();
 });
 addEventListener("hashchange", route);
-setInterval(() => { if (!document.hidden && !$("dialog").open) refresh(); }, REFRESH_MS);
+$("dialog-cancel").addEventListener("click", () => $("dialog").close("cancel"));
+// An answer that takes longer than the interval is waited for.
+setInterval(() => { if (!document.hidden && !$("dialog").open && pending === 0) refresh(); }, REFRESH_MS);
 route();
