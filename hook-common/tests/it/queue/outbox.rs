@@ -213,7 +213,7 @@ async fn many_jobs_are_stored_in_order_with_the_payload_as_it_was_written() {
         {"url": "http://a.test/", "payload": {"b": 1.0,  "a": 1e400, "b": null}},
         {"url": "http://b.test/", "body": "text", "headers": {"Content-Type": "text/plain"}, "method": "put"},
         {"url": "http://c.test/", "body_base64": "AP8=", "max_attempts": 3, "target": "d.test"},
-        {"url": "http://e.test/", "payload": null}
+        {"url": "http://e.test/", "payload": null, "signing": null}
     ]"#;
     let ids: Vec<String> = sqlx::query_scalar("SELECT hook.enqueue_many($1::text::json)")
         .bind(jobs)
@@ -265,6 +265,22 @@ async fn one_bad_job_of_many_is_named_and_none_is_stored() {
         ),
         (r#"{"url": "http://a.test/", "body_base64": "*"}"#, "base64"),
         ("1", "must be an object"),
+        (
+            r#"{"url": "http://a.test/", "signing": ["name"]}"#,
+            "signing must be",
+        ),
+        (
+            r#"{"url": "http://a.test/", "signing": {"secret": ["name"]}}"#,
+            "signing must be",
+        ),
+        (
+            r#"{"url": "http://a.test/", "signing": {"secrets": []}}"#,
+            "signing must be",
+        ),
+        (
+            r#"{"url": "http://a.test/", "signing": {"secrets": [1]}}"#,
+            "signing must be",
+        ),
     ] {
         let error = sqlx::query("SELECT hook.enqueue_many($1::text::json)")
             .bind(format!("[{good}, {bad}, {good}]"))
