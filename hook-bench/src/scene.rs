@@ -34,9 +34,6 @@ const BACKLOG_NUMBER: i64 = 100_000_000_000;
 /// Longest wait for healthy jobs after the last enqueue.
 const LATE_MAX: Duration = Duration::from_secs(30);
 
-/// More jobs than this a second, and the receiver's list is too short.
-const RATE_MAX: f64 = 60_000.0;
-
 /// Settings of every scenario; attempts time out after five seconds, as in the case that this
 /// product was made for.
 const SETTINGS: [(&str, &str); 4] = [
@@ -183,7 +180,9 @@ impl Scene {
         seconds: f64,
         meanwhile: impl AsyncFnOnce(&mut Receiver) -> anyhow::Result<()>,
     ) -> anyhow::Result<Phase> {
-        self.receiver.reset(jobs_within(rate, seconds)).await?;
+        self.receiver
+            .reset(load::jobs_max(Some(rate), seconds))
+            .await?;
         let load = Load {
             rate: Some(rate),
             ..self.load(Until::After(Duration::from_secs_f64(seconds)))
@@ -202,7 +201,7 @@ impl Scene {
     }
 
     async fn round(&mut self, time: Duration) -> anyhow::Result<f64> {
-        let jobs_max = jobs_within(RATE_MAX, time.as_secs_f64());
+        let jobs_max = load::jobs_max(None, time.as_secs_f64());
         self.receiver.reset(jobs_max).await?;
         let load = Load {
             window: Some(Window {
@@ -280,15 +279,6 @@ fn backlog(urls: Vec<String>, jobs: u32) -> Backlog {
 fn host_of(url: &str) -> String {
     let after = url.trim_start_matches("http://");
     after.split(':').next().unwrap_or_default().to_owned()
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "seconds and rates are small and positive"
-)]
-fn jobs_within(rate: f64, seconds: f64) -> u64 {
-    (rate * seconds) as u64 + 1000
 }
 
 #[cfg(test)]

@@ -132,6 +132,10 @@ impl Dequeues {
         let batch_max = self.shared.config.dequeue_batch_max;
         let picks = self.shared.heads().pick(batch_max, self.shared.now());
         if picks.is_empty() {
+            // What could not be dequeued is gone: others have it, or it is held.
+            if self.asked.is_empty() {
+                self.shared.dequeue_fails.store(false, Ordering::Relaxed);
+            }
             return;
         }
         let asked = picks.iter().map(Pick::take).sum::<usize>();

@@ -46,11 +46,11 @@ pub const DEQUEUE_FAILURES_TOTAL: Metric = Metric::counter_of(
     &["fault"],
     "Dequeue statements that failed, by kind of fault.",
 );
-/// Last dequeue that was answered.
+/// Last dequeue or sweep that was answered.
 pub const LAST_DEQUEUE_SUCCESS_TIMESTAMP_SECONDS: Metric = Metric::gauge_of(
     "hook_worker_last_dequeue_success_timestamp_seconds",
     &[],
-    "Unix time of the last dequeue that Postgres answered, with jobs or without.",
+    "Unix time of the last dequeue that Postgres answered, or of the last sweep while no dequeue fails.",
 )
 .in_unit(Unit::Seconds);
 /// Duration of finishes.
